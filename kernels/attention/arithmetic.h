@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
+#include "common/element_type.h"
+
 namespace hlo_dispatch::attention {
 
-enum class Element { kF32, kBF16, kF16, kPred };
-
-// Element (r, c) lies at first + r * row_bytes + c * column_bytes.
+// ElementType (r, c) lies at first + r * row_bytes + c * column_bytes.
 struct Matrix {
   const char* first;
-  Element type;
+  ElementType type;
   int64_t row_bytes;
   int64_t column_bytes;
 };
@@ -58,7 +58,7 @@ struct Arithmetic {
                     int64_t width);
   bool (*is_finite)(Matrix matrix, int64_t rows, int64_t columns);
   // to[c] = from[c] * by in a type; there are whole vectors to read.
-  void (*put)(const float* from, int64_t columns, float by, char* to, Element type, int64_t column_bytes);
+  void (*put)(const float* from, int64_t columns, float by, char* to, ElementType type, int64_t column_bytes);
 };
 
 namespace plain {

@@ -19,9 +19,9 @@ namespace {
 class Attention final : public Routine {
  public:
   Attention(const Provider&, const Attributes& attributes) : problem_(attributes), arithmetic_(BestArithmetic()) {
-    operands_ = {problem_.query.spec(), problem_.key.spec(), problem_.value.spec()};
-    for (const Operand& other : problem_.others) operands_.push_back(other.spec());
-    results_ = {problem_.destination.spec(), PlannedScratch(attributes)};
+    operands_ = {SpecOf(problem_.query), SpecOf(problem_.key), SpecOf(problem_.value)};
+    for (const Operand& other : problem_.others) operands_.push_back(SpecOf(other));
+    results_ = {SpecOf(problem_.destination), PlannedScratch(attributes)};
   }
 
   std::string implementation() const override {

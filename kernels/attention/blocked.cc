@@ -8,6 +8,7 @@
 #include "attention/task.h"
 #include "attention/tiling.h"
 #include "common/processor.h"
+#include "common/rounding.h"
 
 namespace hlo_dispatch::attention {
 
@@ -46,16 +47,15 @@ const Arithmetic& BestArithmetic() {
 }
 
 bool TakesPairs(const Problem& problem, const Arithmetic& arithmetic) {
-  return arithmetic.has_pairs && !IsDirect(problem) && problem.query.type == Element::kBF16 &&
-         problem.key.type == Element::kBF16 && problem.value.type == Element::kBF16;
+  return arithmetic.has_pairs && !IsDirect(problem) && problem.query.type == ElementType::kBF16 &&
+         problem.key.type == ElementType::kBF16 && problem.value.type == ElementType::kBF16;
 }
 
 void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineBuffers& buffers,
             const Parallel& parallel) {
   const double work = static_cast<double>(problem.batch) * static_cast<double>(problem.queries()) *
                       static_cast<double>(problem.keys()) * static_cast<double>(problem.depth() + problem.width());
-  const auto threads =
-      static_cast<int64_t>(std::clamp(work / kMinPerThread, 1.0, static_cast<double>(parallel.threads())));
+  const int64_t threads = parallel.ThreadsFor(work, kMinPerThread);
   const bool is_direct = IsDirect(problem), pairs = TakesPairs(problem, arithmetic);
   const bool scales_first = !problem.steps.empty() && problem.steps.front().kind == StepKind::kScale;
   const Shared shared{problem,
@@ -63,7 +63,7 @@ void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineB
                       TilingOf(problem, arithmetic, threads),
                       is_direct,
                       pairs,
-                      pairs ? Divided(problem.depth(), 2) : problem.depth(),
+                      pairs ? CeilOfRatio(problem.depth(), 2) : problem.depth(),
                       scales_first ? problem.steps.front().value : 1.0f,
                       scales_first ? size_t{1} : size_t{0},
                       buffers};
@@ -93,7 +93,7 @@ void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineB
     }
   });
   if (tiling.splits == 1) return;
-  std::vector<float> sums(static_cast<size_t>(Rounded(problem.width(), arithmetic.lanes)));
+  std::vector<float> sums(static_cast<size_t>(RoundUpTo(problem.width(), arithmetic.lanes)));
   for (int64_t row = 0; row < rows; ++row) {
     Join(shared, parts.data() + row * row_floats, rows * row_floats,
          problem.destination.At(buffers.results[0], row / problem.queries()), row % problem.queries(), sums);

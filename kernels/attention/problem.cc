@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "common/checked.h"
-#include "common/element_type.h"
 #include "common/failure.h"
 
 namespace hlo_dispatch::attention {
@@ -14,68 +14,23 @@ namespace hlo_dispatch::attention {
 namespace {
 
 constexpr size_t kMaxBatchDimensions = 4;
-constexpr int64_t kMaxPerDimension = std::numeric_limits<int>::max();
 constexpr int kMaxSteps = 16;
 
-Element ElementNamed(const std::string& name, const std::string& attribute, bool is_mask) {
-  if (is_mask) {
-    if (name != "pred") Invalid("attribute '" + attribute + "': expected pred, got '" + name + "'");
-    return Element::kPred;
+// The array as a batch of matrices.
+Operand MatricesOf(StridedArray array) {
+  if (array.dims.size() < 2 || array.dims.size() > kMaxBatchDimensions + 2) {
+    Unsupported(array.role + ": expected rows, columns and up to " + std::to_string(kMaxBatchDimensions) +
+                " dimensions in front, got " + std::to_string(array.dims.size()) + " dimensions");
   }
-  switch (ElementTypeFromName(name, attribute)) {
-    case ElementType::kF32:
-      return Element::kF32;
-    case ElementType::kBF16:
-      return Element::kBF16;
-    case ElementType::kF16:
-      return Element::kF16;
-    case ElementType::kS8:
-    case ElementType::kU8:
-      break;
+  // Nothing is reached along one element, but addresses are computed with its stride.
+  for (size_t i = 0; i < array.dims.size(); ++i) {
+    if (array.dims[i] == 1) array.strides[i] = 0;
   }
-  Invalid("attribute '" + attribute + "': unknown element type");
+  return {std::move(array)};
 }
 
-int64_t BytesOf(Element type) { return type == Element::kF32 ? 4 : type == Element::kPred ? 1 : 2; }
-
-// `prefix` is in front of the attributes' names: <role>_, or nothing in a step's dictionary.
-Operand Read(const Attributes& attributes, const std::string& role, const std::string& prefix, bool is_mask = false) {
-  Operand operand{
-      role, ElementNamed(attributes.Text(prefix + "type"), prefix.empty() ? role + ".type" : prefix + "type", is_mask),
-      0, attributes.Integers(prefix + "dims"), attributes.Integers(prefix + "strides")};
-  operand.element_bytes = BytesOf(operand.type);
-  if (operand.dims.size() < 2 || operand.dims.size() > kMaxBatchDimensions + 2) {
-    Unsupported(role + ": expected rows, columns and up to " + std::to_string(kMaxBatchDimensions) +
-                " dimensions in front, got " + std::to_string(operand.dims.size()) + " dimensions");
-  }
-  if (operand.strides.size() != operand.dims.size()) {
-    Invalid(role + ": expected as many strides as dimensions (" + std::to_string(operand.dims.size()) + "), got " +
-            std::to_string(operand.strides.size()));
-  }
-  for (size_t i = 0; i < operand.dims.size(); ++i) {
-    if (operand.dims[i] < 1) Invalid(role + ": expected dimensions >= 1, got " + std::to_string(operand.dims[i]));
-    if (operand.strides[i] < 0) Invalid(role + ": expected strides >= 0, got " + std::to_string(operand.strides[i]));
-    if (operand.dims[i] > kMaxPerDimension) {
-      Unsupported(role + ": expected dimensions of at most " + std::to_string(kMaxPerDimension) + ", got " +
-                  std::to_string(operand.dims[i]));
-    }
-  }
-  const int64_t extent = Extent(operand.dims, operand.strides, role);
-  operand.elements = extent;
-  if (attributes.Has(prefix + "elements") || attributes.Has(prefix + "offset")) {
-    operand.offset = attributes.Integer(prefix + "offset");
-    operand.elements = attributes.Integer(prefix + "elements");
-    if (operand.offset < 0 || operand.elements < 1 || operand.offset > operand.elements - extent) {
-      Invalid(role + ": expected " + std::to_string(extent) + " elements behind offset " +
-              std::to_string(operand.offset) + ", got a buffer of " + std::to_string(operand.elements));
-    }
-  }
-  Bytes(operand.elements, operand.element_bytes, role);
-  // Nothing is reached along one element, but addresses are computed with its stride.
-  for (size_t i = 0; i < operand.dims.size(); ++i) {
-    if (operand.dims[i] == 1) operand.strides[i] = 0;
-  }
-  return operand;
+Operand Read(const Attributes& attributes, const std::string& role) {
+  return MatricesOf(ReadArray(attributes, role, Accepted::kFloats, Places::kMayRepeat));
 }
 
 void CheckDims(const Operand& operand, const std::vector<int64_t>& batch, int64_t rows, int64_t columns) {
@@ -104,7 +59,8 @@ Step ReadStep(const Attributes& attributes, const std::string& role, std::vector
   if (kind == "add" || kind == "select") {
     step.kind = kind == "add" ? StepKind::kAdd : StepKind::kSelect;
     step.operand = others.size();
-    others.push_back(Read(attributes, role, "", kind == "select"));
+    const Accepted accepted = kind == "select" ? Accepted::kMask : Accepted::kFloats;
+    others.push_back(MatricesOf(ReadNestedArray(attributes, role, accepted, Places::kMayRepeat)));
     if (kind == "add") return step;
   } else if (kind == "causal") {
     step.kind = StepKind::kCausal;
@@ -168,26 +124,19 @@ float Bound(const std::vector<Step>& steps, size_t first) {
 
 }  // namespace
 
-BufferSpec Operand::spec() const {
-  const auto dtype = type == Element::kF32    ? xla::ffi::F32
-                     : type == Element::kBF16 ? xla::ffi::BF16
-                     : type == Element::kF16  ? xla::ffi::F16
-                                              : xla::ffi::PRED;
-  return {role, dtype, elements * element_bytes};
-}
-
 Matrix Operand::At(const void* buffer, int64_t batch) const {
+  const int64_t bytes = ElementBytes(type);
   int64_t place = offset;
   for (size_t i = dims.size() - 2; i-- > 0; batch /= dims[i]) place += batch % dims[i] * strides[i];
-  return {static_cast<const char*>(buffer) + place * element_bytes, type, strides[dims.size() - 2] * element_bytes,
-          strides.back() * element_bytes};
+  return {static_cast<const char*>(buffer) + place * bytes, type, strides[dims.size() - 2] * bytes,
+          strides.back() * bytes};
 }
 
 Problem::Problem(const Attributes& attributes)
-    : query(Read(attributes, "query", "query_")),
-      key(Read(attributes, "key", "key_")),
-      value(Read(attributes, "value", "value_")),
-      destination(Read(attributes, "dst", "dst_")),
+    : query(Read(attributes, "query")),
+      key(Read(attributes, "key")),
+      value(Read(attributes, "value")),
+      destination(Read(attributes, "dst")),
       steps(ReadSteps(attributes, others)) {
   const std::vector<int64_t> batch_dims(query.dims.begin(), query.dims.end() - 2);
   CheckDims(key, batch_dims, keys(), depth());
@@ -195,7 +144,7 @@ Problem::Problem(const Attributes& attributes)
   CheckDims(destination, batch_dims, queries(), width());
   for (const Operand& other : others) CheckDims(other, batch_dims, queries(), keys());
   CheckDense(destination.dims, destination.strides, "dst");
-  if (destination.elements != Elements(destination.dims, "dst")) Invalid("dst: expected a whole buffer");
+  if (destination.elements > 0) Invalid("dst: expected a whole buffer");
   for (int64_t size : batch_dims) batch = Product(batch, size, "query");
   hidden = -std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -9,20 +9,12 @@
 #include "attention/arithmetic.h"
 #include "common/attributes.h"
 #include "common/routine.h"
+#include "common/strided_array.h"
 
 namespace hlo_dispatch::attention {
 
 // Matrices of a batch. A stride may be 0: the same elements again, for heads that share keys or masks that repeat.
-struct Operand {
-  std::string role;
-  Element type;
-  int64_t element_bytes;
-  std::vector<int64_t> dims;     // batch..., rows, columns
-  std::vector<int64_t> strides;  // in elements
-  int64_t offset = 0;
-  int64_t elements = 0;  // of the whole buffer
-
-  BufferSpec spec() const;
+struct Operand : StridedArray {
   int64_t rows() const { return dims[dims.size() - 2]; }
   int64_t columns() const { return dims.back(); }
   // The matrix of one batch element, counted through all batch dimensions.

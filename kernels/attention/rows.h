@@ -64,21 +64,21 @@ void Cap(float* s, int64_t count, float cap) {
   for (int64_t j = 0; j < count; j += kLanes) Store(s + j, Tanh(Load(s + j) / cap) * cap);
 }
 
-HLO_DISPATCH_INLINE float Number(const char* at, Element type) {
-  if (type == Element::kF32) return *reinterpret_cast<const AnyFloat*>(at);
+HLO_DISPATCH_INLINE float Number(const char* at, ElementType type) {
+  if (type == ElementType::kF32) return *reinterpret_cast<const AnyFloat*>(at);
   const uint16_t half = *reinterpret_cast<const AnyHalf*>(at);
-  return type == Element::kBF16 ? FromBf16(half) : FromF16(half);
+  return type == ElementType::kBF16 ? FromBf16(half) : FromF16(half);
 }
 
 // Calls body(c, number) for each column; what is the usual case is a loop of its own.
 template <typename Body>
-HLO_DISPATCH_INLINE void ForNumbers(const char* row, Element type, int64_t column_bytes, int64_t columns,
+HLO_DISPATCH_INLINE void ForNumbers(const char* row, ElementType type, int64_t column_bytes, int64_t columns,
                                     const Body& body) {
-  if (type == Element::kF32 && column_bytes == 4) {
+  if (type == ElementType::kF32 && column_bytes == 4) {
     for (int64_t c = 0; c < columns; ++c) body(c, reinterpret_cast<const AnyFloat*>(row)[c]);
-  } else if (type == Element::kBF16 && column_bytes == 2) {
+  } else if (type == ElementType::kBF16 && column_bytes == 2) {
     for (int64_t c = 0; c < columns; ++c) body(c, FromBf16(reinterpret_cast<const AnyHalf*>(row)[c]));
-  } else if (type == Element::kF16 && column_bytes == 2) {
+  } else if (type == ElementType::kF16 && column_bytes == 2) {
     for (int64_t c = 0; c < columns; ++c) body(c, FromF16(reinterpret_cast<const AnyHalf*>(row)[c]));
   } else {
     for (int64_t c = 0; c < columns; ++c) body(c, Number(row + c * column_bytes, type));
@@ -201,8 +201,8 @@ bool IsFinite(Matrix matrix, int64_t rows, int64_t columns) {
   return true;
 }
 
-void Put(const float* from, int64_t columns, float by, char* to, Element type, int64_t column_bytes) {
-  if (type == Element::kF32 && column_bytes == 4) {
+void Put(const float* from, int64_t columns, float by, char* to, ElementType type, int64_t column_bytes) {
+  if (type == ElementType::kF32 && column_bytes == 4) {
     for (int64_t c = 0; c < columns; c += kLanes) {
       const Vector some = Load(from + c) * by;
       if (c + kLanes <= columns) {
@@ -211,7 +211,7 @@ void Put(const float* from, int64_t columns, float by, char* to, Element type, i
         StoreFirst(reinterpret_cast<float*>(to) + c, some, columns - c);
       }
     }
-  } else if (type == Element::kBF16 && column_bytes == 2 && Pairs::kExist) {
+  } else if (type == ElementType::kBF16 && column_bytes == 2 && Pairs::kExist) {
     for (int64_t c = 0; c < columns; c += kLanes) {
       if (c + kLanes <= columns) {
         Pairs::StoreHalves(to + 2 * c, Load(from + c) * by);
@@ -219,16 +219,16 @@ void Put(const float* from, int64_t columns, float by, char* to, Element type, i
         Pairs::StoreFirstHalves(to + 2 * c, Load(from + c) * by, columns - c);
       }
     }
-  } else if (type == Element::kBF16 && column_bytes == 2) {
+  } else if (type == ElementType::kBF16 && column_bytes == 2) {
     for (int64_t c = 0; c < columns; ++c) reinterpret_cast<AnyHalf*>(to)[c] = ToBf16(from[c] * by);
   } else {
     for (int64_t c = 0; c < columns; ++c) {
       const float number = from[c] * by;
       char* at = to + c * column_bytes;
-      if (type == Element::kF32) {
+      if (type == ElementType::kF32) {
         *reinterpret_cast<AnyFloat*>(at) = number;
       } else {
-        *reinterpret_cast<AnyHalf*>(at) = type == Element::kBF16 ? ToBf16(number) : ToF16(number);
+        *reinterpret_cast<AnyHalf*>(at) = type == ElementType::kBF16 ? ToBf16(number) : ToF16(number);
       }
     }
   }

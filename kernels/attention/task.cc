@@ -1,5 +1,7 @@
 #include "attention/task.h"
 
+#include "common/rounding.h"
+
 #include <cstring>
 #include <limits>
 
@@ -33,12 +35,12 @@ Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t que
   }
   const Tiling& t = s_.tiling;
   const int64_t lanes = a_.lanes;
-  const int64_t row_units = Rounded(s_.units, lanes);
-  score_stride_ = Rounded(t.keys, lanes);
+  const int64_t row_units = RoundUpTo(s_.units, lanes);
+  score_stride_ = RoundUpTo(t.keys, lanes);
   int64_t total = 0;
   const auto place = [&](int64_t units) {
     const int64_t at = total;
-    total += Rounded(units, 16);
+    total += RoundUpTo(units, 16);
     return at;
   };
   const int64_t query = place(queries_ * row_units), keys = place(score_stride_ * row_units),
@@ -117,21 +119,21 @@ void Task::StorePartial(float* to) const {
 Lines Task::ContiguousRows(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch) const {
   const int64_t bytes = s_.pairs ? 2 : 4;
   const bool is_whole = columns * bytes % 4 == 0 && matrix.row_bytes % 4 == 0;
-  const bool is_type = matrix.type == (s_.pairs ? Element::kBF16 : Element::kF32);
+  const bool is_type = matrix.type == (s_.pairs ? ElementType::kBF16 : ElementType::kF32);
   if (is_type && is_whole && (matrix.column_bytes == bytes || columns == 1)) {
     return {matrix.first, matrix.row_bytes};
   }
-  return Fetched(matrix, rows, columns, scratch, Divided(columns * bytes, 4));
+  return Fetched(matrix, rows, columns, scratch, CeilOfRatio(columns * bytes, 4));
 }
 
 Lines Task::RowsInPlace(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, bool whole) const {
   if (!whole || columns % a_.lanes == 0) {
-    if (matrix.type == Element::kF32 && matrix.column_bytes == 4) return {matrix.first, matrix.row_bytes};
-    if (matrix.type == Element::kBF16 && matrix.column_bytes == 2) {
+    if (matrix.type == ElementType::kF32 && matrix.column_bytes == 4) return {matrix.first, matrix.row_bytes};
+    if (matrix.type == ElementType::kBF16 && matrix.column_bytes == 2) {
       return {matrix.first, matrix.row_bytes, Units::kBF16};
     }
   }
-  return Fetched(matrix, rows, columns, scratch, Rounded(columns, a_.lanes));
+  return Fetched(matrix, rows, columns, scratch, RoundUpTo(columns, a_.lanes));
 }
 
 Lines Task::Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, int64_t units) const {
@@ -154,7 +156,7 @@ void Task::Pack(int64_t first, int64_t last) {
                     panels.Vectors(p) * a_.lanes);
   }
   const Lines value = ContiguousRows(From(value_, first, 0), keys, s_.problem.width(), fetched_);
-  const int64_t value_units = s_.pairs ? Divided(keys, 2) : keys;
+  const int64_t value_units = s_.pairs ? CeilOfRatio(keys, 2) : keys;
   for (int64_t p = 0; p < panels_of_values_.count(); ++p) {
     const int64_t begin = panels_of_values_.Begin(p);
     const int64_t end = std::min(s_.problem.width(), panels_of_values_.Begin(p + 1));
@@ -178,7 +180,7 @@ Task::Range Task::VisibleKeys(int64_t row, int64_t rows, int64_t first, int64_t 
     seen = UnmaskedRange(From(others_[step.operand], first_query_ + row, first), rows, seen);
   }
   if (seen.begin >= seen.end) return {0, 0};
-  return {seen.begin / a_.lanes * a_.lanes, std::min(last - first, Rounded(seen.end, a_.lanes))};
+  return {seen.begin / a_.lanes * a_.lanes, std::min(last - first, RoundUpTo(seen.end, a_.lanes))};
 }
 
 Task::Range Task::UnmaskedRange(const Matrix& mask, int64_t rows, const Range& range) {
@@ -233,7 +235,7 @@ void Task::Take(int64_t row, int64_t rows, int64_t first, int64_t last, const Ra
     const int64_t begin = std::max(range.begin, panels.Begin(p)), end = std::min(range.end, panels.Begin(p + 1));
     a_.scores(s_.pairs, queries, queries_lines_.bytes / 4,
               keys_ + panels.Begin(p) * s_.units + (begin - panels.Begin(p)), panels.Vectors(p) * a_.lanes,
-              Divided(end - begin, a_.lanes), scores_ + begin - range.begin, score_stride_, rows, s_.units,
+              CeilOfRatio(end - begin, a_.lanes), scores_ + begin - range.begin, score_stride_, rows, s_.units,
               s_.first_scale);
   }
   const int64_t count = range.end - range.begin;
@@ -249,7 +251,7 @@ void Task::Take(int64_t row, int64_t rows, int64_t first, int64_t last, const Ra
     a_.accumulate(values.units, scores_, score_stride_,
                   values.first + (s_.pairs ? range.begin / 2 : range.begin) * values.bytes, values.bytes,
                   panels_of_values_.Vectors(p), sums_ + row * padded + panels_of_values_.Begin(p), padded, rows,
-                  s_.pairs ? Divided(count, 2) : count, factors_ + row);
+                  s_.pairs ? CeilOfRatio(count, 2) : count, factors_ + row);
   }
 }
 
@@ -259,7 +261,7 @@ Lines Task::ValuesOf(int64_t panel, int64_t keys) const {
     return {value_lines_.first + begin * (value_lines_.units == Units::kBF16 ? 2 : 4), value_lines_.bytes,
             value_lines_.units};
   }
-  const float* first = values_ + begin * (s_.pairs ? Divided(keys, 2) : keys);
+  const float* first = values_ + begin * (s_.pairs ? CeilOfRatio(keys, 2) : keys);
   return {reinterpret_cast<const char*>(first), 4 * panels_of_values_.Vectors(panel) * a_.lanes,
           s_.pairs ? Units::kPairs : Units::kF32};
 }

@@ -1,5 +1,7 @@
 #include "attention/tiling.h"
 
+#include "common/rounding.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,28 +33,28 @@ bool IsDirect(const Problem& problem) { return problem.queries() <= kMaxDirectQu
 
 Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t threads) {
   const int64_t row_bytes =
-      4 * (Rounded(problem.depth(), arithmetic.lanes) + Rounded(problem.width(), arithmetic.lanes));
+      4 * (RoundUpTo(problem.depth(), arithmetic.lanes) + RoundUpTo(problem.width(), arithmetic.lanes));
   Tiling tiling{};
   const int64_t max_keys = std::clamp(CacheBytes() / 3 / row_bytes, kMinKeys, kMaxKeys);
   // Blocks of one size, instead of a small one at the end.
-  tiling.keys = Rounded(Divided(problem.keys(), Divided(problem.keys(), max_keys)), arithmetic.lanes);
+  tiling.keys = RoundUpTo(CeilOfRatio(problem.keys(), CeilOfRatio(problem.keys(), max_keys)), arithmetic.lanes);
 
   const int64_t max_queries = std::clamp(CacheBytes() / 3 / row_bytes, kMinQueries, kMaxQueries);
-  const int64_t wanted = Divided(kTasksPerThread * threads, problem.batch);
-  int64_t count =
-      std::max(Divided(problem.queries(), max_queries), std::min(wanted, Divided(problem.queries(), kMinQueries)));
+  const int64_t wanted = CeilOfRatio(kTasksPerThread * threads, problem.batch);
+  int64_t count = std::max(CeilOfRatio(problem.queries(), max_queries),
+                           std::min(wanted, CeilOfRatio(problem.queries(), kMinQueries)));
   // Pieces of one size, too, which are whole tiles of any arithmetic.
-  tiling.queries = std::min(problem.queries(), Rounded(Divided(problem.queries(), count), kQueriesAtOnce));
+  tiling.queries = std::min(problem.queries(), RoundUpTo(CeilOfRatio(problem.queries(), count), kQueriesAtOnce));
   tiling.at_once = std::min(tiling.queries, kQueriesAtOnce);
-  tiling.tasks_per_batch = Divided(problem.queries(), tiling.queries);
+  tiling.tasks_per_batch = CeilOfRatio(problem.queries(), tiling.queries);
 
   const int64_t tasks = problem.batch * tiling.tasks_per_batch;
   tiling.splits =
-      tasks >= threads ? 1 : std::clamp(problem.keys() / kMinKeysPerSplit, int64_t{1}, Divided(threads, tasks));
+      tasks >= threads ? 1 : std::clamp(problem.keys() / kMinKeysPerSplit, int64_t{1}, CeilOfRatio(threads, tasks));
   tiling.keys_per_split = problem.keys();
   if (tiling.splits > 1) {
-    tiling.keys_per_split = Rounded(Divided(problem.keys(), tiling.splits), arithmetic.lanes);
-    tiling.splits = Divided(problem.keys(), tiling.keys_per_split);
+    tiling.keys_per_split = RoundUpTo(CeilOfRatio(problem.keys(), tiling.splits), arithmetic.lanes);
+    tiling.splits = CeilOfRatio(problem.keys(), tiling.keys_per_split);
     tiling.keys = std::min(tiling.keys, tiling.keys_per_split);
   }
   return tiling;

@@ -6,19 +6,17 @@
 
 #include "attention/arithmetic.h"
 #include "attention/problem.h"
+#include "common/rounding.h"
 
 namespace hlo_dispatch::attention {
-
-inline int64_t Divided(int64_t value, int64_t by) { return (value + by - 1) / by; }
-inline int64_t Rounded(int64_t value, int64_t to) { return Divided(value, to) * to; }
 
 // Columns in panels as even as possible, whole vectors each: the first ones may be a vector wider.
 class Panels {
  public:
   Panels(int64_t columns, const Arithmetic& arithmetic)
       : lanes_(arithmetic.lanes),
-        vectors_(Divided(columns, lanes_)),
-        count_(Divided(vectors_, arithmetic.max_vectors)) {}
+        vectors_(CeilOfRatio(columns, lanes_)),
+        count_(CeilOfRatio(vectors_, arithmetic.max_vectors)) {}
 
   int64_t count() const { return count_; }
   int64_t padded() const { return vectors_ * lanes_; }

@@ -17,6 +17,7 @@
 #include "common/failure.h"
 #include "common/family.h"
 #include "common/halves.h"
+#include "common/rounding.h"
 #include "common/routine.h"
 
 namespace hlo_dispatch::channels {
@@ -97,9 +98,9 @@ class Scaling final : public Routine {
     std::vector<float> factors(numbers, 1.0f), shifts(is_shifted_ ? numbers : 0);
     Combine(buffers, factors.data(), shifts.data());
     const int64_t row_bytes = rows_.channels * ElementBytes(source_.type), count = rows_.images * rows_.positions;
-    const int64_t threads = std::clamp<int64_t>(count * row_bytes / kMinPerThread, 1, parallel.threads());
+    const int64_t threads = parallel.ThreadsFor(static_cast<double>(count * row_bytes), kMinPerThread);
     const Loops& loops = LoopsFor(arithmetic_, source_.type);
-    parallel.For(count, (count + threads - 1) / threads, [&](int64_t begin, int64_t end) {
+    parallel.For(count, CeilOfRatio(count, threads), [&](int64_t begin, int64_t end) {
       while (begin < end) {
         const int64_t image = begin / rows_.positions;
         const int64_t stop = std::min(end, (image + 1) * rows_.positions);

@@ -15,6 +15,7 @@
 #include "common/failure.h"
 #include "common/family.h"
 #include "common/halves.h"
+#include "common/rounding.h"
 #include "common/routine.h"
 
 namespace hlo_dispatch::channels {
@@ -79,11 +80,11 @@ class Sums final : public Routine {
     void* to = destination_.Begin(buffers.results[0]);
     const int64_t channels = rows_.channels, row_bytes = channels * ElementBytes(source_.type);
     const int64_t rows = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, rows_.positions);
-    const int64_t pieces = (rows_.positions + rows - 1) / rows, count = rows_.images * pieces;
+    const int64_t pieces = CeilOfRatio(rows_.positions, rows), count = rows_.images * pieces;
     std::vector<float> sums(static_cast<size_t>(count * channels));
     const Loops& loops = LoopsFor(arithmetic_, source_.type);
     // Neighbours go to one thread.
-    const int64_t grain = (count + parallel.threads() - 1) / parallel.threads();
+    const int64_t grain = CeilOfRatio(count, parallel.threads());
     parallel.For(count, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t image = i / pieces, first = i % pieces * rows;

@@ -169,11 +169,7 @@ const std::map<std::string, Maker>& Makers() {
 
 Activation FindActivation(const Provider& provider, const std::string& algorithm, float alpha, float beta,
                           const std::string& role) {
-  const auto found = Makers().find(algorithm);
-  if (found != Makers().end()) return found->second(provider, alpha, beta);
-  std::string valid;
-  for (const auto& [known, maker] : Makers()) valid += (valid.empty() ? "" : ", ") + known;
-  Invalid(role + ".algorithm: expected one of " + valid + ", got '" + algorithm + "'");
+  return Named(Makers(), algorithm, role + ".algorithm")(provider, alpha, beta);
 }
 
 }  // namespace hlo_dispatch

@@ -4,37 +4,35 @@
 
 namespace hlo_dispatch {
 
-ElementType ElementTypeFromName(const std::string& name, const std::string& attribute, Integers integers) {
-  if (name == "f32") return ElementType::kF32;
-  if (name == "bf16") return ElementType::kBF16;
-  if (name == "f16") return ElementType::kF16;
-  if (name == "s8" && integers == Integers::kOfEightBits) return ElementType::kS8;
-  if (name == "u8" && integers == Integers::kOfEightBits) return ElementType::kU8;
-  Invalid("attribute '" + attribute + "': expected an element type of f32, bf16, f16" +
-          (integers == Integers::kOfEightBits ? ", s8, u8" : "") + ", got '" + name + "'");
+namespace {
+
+struct Described {
+  const char* name;
+  int64_t bytes;
+};
+
+// In the order of the enumeration: what is accepted of them are neighbours.
+constexpr Described kDescribed[] = {{"f32", 4}, {"bf16", 2}, {"f16", 2}, {"s8", 1}, {"u8", 1}, {"pred", 1}};
+
+const Described& Describe(ElementType type) { return kDescribed[static_cast<size_t>(type)]; }
+
+}  // namespace
+
+ElementType ElementTypeFromName(const std::string& name, const std::string& attribute, Accepted accepted) {
+  const ElementType first = accepted == Accepted::kMask ? ElementType::kPred : ElementType::kF32;
+  const ElementType last = accepted == Accepted::kFloats ? ElementType::kF16
+                           : accepted == Accepted::kMask ? ElementType::kPred
+                                                         : ElementType::kU8;
+  std::string valid;
+  for (auto i = static_cast<int>(first); i <= static_cast<int>(last); ++i) {
+    if (name == kDescribed[i].name) return static_cast<ElementType>(i);
+    valid += (valid.empty() ? "" : ", ") + std::string(kDescribed[i].name);
+  }
+  Invalid("attribute '" + attribute + "': expected an element type of " + valid + ", got '" + name + "'");
 }
 
 bool IsInteger(ElementType type) { return type == ElementType::kS8 || type == ElementType::kU8; }
-
-const char* ElementTypeName(ElementType type) {
-  switch (type) {
-    case ElementType::kF32:
-      return "f32";
-    case ElementType::kBF16:
-      return "bf16";
-    case ElementType::kF16:
-      return "f16";
-    case ElementType::kS8:
-      return "s8";
-    case ElementType::kU8:
-      return "u8";
-  }
-  return "?";
-}
-
-int64_t ElementBytes(ElementType type) {
-  if (IsInteger(type)) return 1;
-  return type == ElementType::kF32 ? 4 : 2;
-}
+const char* ElementTypeName(ElementType type) { return Describe(type).name; }
+int64_t ElementBytes(ElementType type) { return Describe(type).bytes; }
 
 }  // namespace hlo_dispatch

@@ -7,15 +7,14 @@
 
 namespace hlo_dispatch {
 
-// Integers only where a kernel says that it takes them (StridedArray, ReadArray).
-enum class ElementType { kF32, kBF16, kF16, kS8, kU8 };
+enum class ElementType { kF32, kBF16, kF16, kS8, kU8, kPred };
 
-enum class Integers { kNone, kOfEightBits };
+// Which of them an operand may have.
+enum class Accepted { kFloats, kFloatsAndIntegers, kMask };
 
-// Throws Failure(kInvalid), naming `attribute`, when `name` is unknown, or an integer type that the kernel does not
-// take.
+// Throws Failure(kInvalid), naming `attribute`, when `name` is none of the accepted ones.
 ElementType ElementTypeFromName(const std::string& name, const std::string& attribute,
-                                Integers integers = Integers::kNone);
+                                Accepted accepted = Accepted::kFloats);
 bool IsInteger(ElementType type);
 const char* ElementTypeName(ElementType type);
 int64_t ElementBytes(ElementType type);

@@ -74,11 +74,7 @@ Epilogue::Combine Epilogue::FindCombine(const std::string& algorithm, const std:
       {"eq", Combined<Is<std::equal_to>>},
       {"ne", Combined<Is<std::not_equal_to>>},
   };
-  const auto found = known->find(algorithm);
-  if (found != known->end()) return found->second;
-  std::string valid;
-  for (const auto& [name, combine] : *known) valid += (valid.empty() ? "" : ", ") + name;
-  Invalid(role + ".algorithm: expected one of " + valid + ", got '" + algorithm + "'");
+  return Named(*known, algorithm, role + ".algorithm");
 }
 
 Epilogue::Epilogue(const Provider& provider, const Attributes& attributes, const StridedArray& destination,

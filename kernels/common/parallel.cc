@@ -74,6 +74,10 @@ int64_t Parallel::threads() const {
   return pool_ == nullptr ? 1 : std::max<int64_t>(1, pool_->num_threads());
 }
 
+int64_t Parallel::ThreadsFor(double work, double min_per_thread) const {
+  return static_cast<int64_t>(std::clamp(work / min_per_thread, 1.0, static_cast<double>(threads())));
+}
+
 void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const {
   if (tbb_ != nullptr) return tbb_->For(count, grain, body);
   if (count <= 0) return;

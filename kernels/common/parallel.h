@@ -21,6 +21,9 @@ class Parallel {
   // How many threads there are; at least 1.
   int64_t threads() const;
 
+  // How many of them so much work is worth waking for, each with at least `min_per_thread`.
+  int64_t ThreadsFor(double work, double min_per_thread) const;
+
   // Calls body(begin, end) for pieces of [0, count) of at most `grain`, on this thread and those
   // that are free; returns when all are done. What a piece throws is thrown again here. This thread never waits for
   // work that no thread has begun, so it may itself be one of the pool's.

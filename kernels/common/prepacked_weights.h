@@ -17,6 +17,10 @@ struct PrepackedWeights {
   // Throws Failure(kUnavailable) unless attributes packed_bytes and packed_layout are equal to these. `implementation`
   // is what the library would run.
   void Check(const Attributes& attributes, const std::string& implementation) const;
+  // Likewise, where there is one of the two.
+  void CheckIfDescribed(const Attributes& attributes, const std::string& implementation) const {
+    if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) Check(attributes, implementation);
+  }
 };
 
 }  // namespace hlo_dispatch

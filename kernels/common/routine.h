@@ -11,25 +11,13 @@
 #include <vector>
 
 #include "common/attributes.h"
+#include "common/buffer_spec.h"
 #include "common/ffi.h"
 #include "common/parallel.h"
 #include "common/prepacked_weights.h"
 #include "common/registry.h"
-#include "common/strided_array.h"
 
 namespace hlo_dispatch {
-
-// What an operand or result of a call must be.
-struct BufferSpec {
-  std::string role;
-  xla::ffi::DataType type;
-  int64_t bytes;
-};
-
-// That of an operand or result in strides.
-BufferSpec SpecOf(const StridedArray& array);
-// That of the working memory that was planned, the last result. Throws Failure(kInvalid) where it is less than nothing.
-BufferSpec PlannedScratch(const Attributes& attributes);
 
 struct RoutineBuffers {
   std::vector<const void*> operands;

@@ -1,7 +1,6 @@
 #include "common/strided_array.h"
 
 #include <limits>
-#include <utility>
 
 #include "common/checked.h"
 #include "common/failure.h"
@@ -15,8 +14,8 @@ constexpr size_t kMaxDimensions = 12;
 // What the libraries' kernels count with.
 constexpr int64_t kMaxPerDimension = std::numeric_limits<int>::max();
 
-// Throws unless the array's elements have places of their own in a buffer that there may be.
-StridedArray Checked(StridedArray array) {
+// Throws unless there may be such an array in a buffer.
+void CheckShape(const StridedArray& array, Places places) {
   if (array.dims.empty() || array.dims.size() > kMaxDimensions) {
     Invalid(array.role + ": expected 1 to 12 dimensions, got " + std::to_string(array.dims.size()));
   }
@@ -24,22 +23,25 @@ StridedArray Checked(StridedArray array) {
     Invalid(array.role + ": expected as many strides as dimensions (" + std::to_string(array.dims.size()) + "), got " +
             std::to_string(array.strides.size()));
   }
+  const int64_t min_stride = places == Places::kApart ? 1 : 0;
   for (size_t i = 0; i < array.dims.size(); ++i) {
     if (array.dims[i] < 1) Invalid(array.role + ": expected dimensions >= 1, got " + std::to_string(array.dims[i]));
-    if (array.strides[i] < 1) Invalid(array.role + ": expected strides >= 1, got " + std::to_string(array.strides[i]));
+    if (array.strides[i] < min_stride) {
+      Invalid(array.role + ": expected strides >= " + std::to_string(min_stride) + ", got " +
+              std::to_string(array.strides[i]));
+    }
     if (array.dims[i] > kMaxPerDimension) {
       Unsupported(array.role + ": expected dimensions of at most " + std::to_string(kMaxPerDimension) + ", got " +
                   std::to_string(array.dims[i]));
     }
   }
   Bytes(Extent(array.dims, array.strides, array.role), ElementBytes(array.type), array.role);
-  CheckApart(array.dims, array.strides, array.role);
-  return array;
 }
 
-// The same where the array is the whole of a buffer of so many elements, or without one the buffer itself. A stride
-// along one element means nothing, but a library may compute with it.
-void CheckWithin(const StridedArray& array) {
+// Throws unless its elements have places of their own, in a buffer of so many elements, or without one the whole of the
+// buffer. A stride along one element means nothing, but a library may compute with it.
+void CheckPlaces(const StridedArray& array) {
+  CheckApart(array.dims, array.strides, array.role);
   if (array.elements == 0) CheckDense(array.dims, array.strides, array.role);
   const int64_t most = array.elements > 0 ? array.elements : Elements(array.dims, array.role);
   for (int64_t stride : array.strides) {
@@ -48,6 +50,28 @@ void CheckWithin(const StridedArray& array) {
               std::to_string(stride));
     }
   }
+}
+
+// `prefix` is in front of the attributes' names.
+StridedArray Read(const Attributes& attributes, const std::string& role, const std::string& prefix, Accepted accepted,
+                  Places places) {
+  const std::string type = prefix + "type", elements = prefix + "elements", offset = prefix + "offset";
+  StridedArray array{role,
+                     ElementTypeFromName(attributes.Text(type), prefix.empty() ? role + "." + type : type, accepted),
+                     attributes.Integers(prefix + "dims"), attributes.Integers(prefix + "strides")};
+  CheckShape(array, places);
+  if (attributes.Has(elements) || attributes.Has(offset)) {
+    array.offset = attributes.Integer(offset);
+    array.elements = attributes.Integer(elements);
+    const int64_t whole = array.Bytes() / ElementBytes(array.type);
+    if (array.offset < 0 || array.elements < 1 || whole > array.elements - array.offset) {
+      Invalid(role + ": expected " + std::to_string(whole) + " elements behind offset " + std::to_string(array.offset) +
+              ", got a buffer of " + std::to_string(array.elements));
+    }
+    Bytes(array.elements, ElementBytes(array.type), "attribute '" + elements + "'");
+  }
+  if (places == Places::kApart) CheckPlaces(array);
+  return array;
 }
 
 }  // namespace
@@ -62,28 +86,12 @@ int64_t StridedArray::BufferBytes() const { return elements > 0 ? elements * Ele
 
 void* StridedArray::Begin(void* buffer) const { return static_cast<char*>(buffer) + offset * ElementBytes(type); }
 
-StridedArray ReadArray(const Attributes& attributes, const std::string& role, Integers integers) {
-  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type", integers),
-                                attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});
-  if (attributes.Has(role + "_elements") || attributes.Has(role + "_offset")) {
-    array.offset = attributes.Integer(role + "_offset");
-    array.elements = attributes.Integer(role + "_elements");
-    const int64_t whole = array.Bytes() / ElementBytes(array.type);
-    if (array.offset < 0 || array.elements < 1 || whole > array.elements - array.offset) {
-      Invalid(role + ": expected " + std::to_string(whole) + " elements behind offset " + std::to_string(array.offset) +
-              ", got a buffer of " + std::to_string(array.elements));
-    }
-    ::hlo_dispatch::Bytes(array.elements, ElementBytes(array.type), "attribute '" + role + "_elements'");
-  }
-  CheckWithin(array);
-  return array;
+StridedArray ReadArray(const Attributes& attributes, const std::string& role, Accepted accepted, Places places) {
+  return Read(attributes, role, role + "_", accepted, places);
 }
 
-StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role, Integers integers) {
-  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text("type"), role + ".type", integers),
-                                attributes.Integers("dims"), attributes.Integers("strides")});
-  CheckWithin(array);
-  return array;
+StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role, Accepted accepted, Places places) {
+  return Read(attributes, role, "", accepted, places);
 }
 
 void CheckRepeats(const StridedArray& operand, const std::vector<int64_t>& dims) {

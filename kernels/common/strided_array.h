@@ -27,12 +27,16 @@ struct StridedArray {
   void* Begin(void* buffer) const;
 };
 
-// Reads <role>_type, <role>_dims and <role>_strides; of a part of a buffer <role>_offset and <role>_elements too. All
-// elements have places of their own inside the buffer, and without those two they are the whole of it.
-StridedArray ReadArray(const Attributes& attributes, const std::string& role, Integers integers = Integers::kNone);
-// Reads type, dims and strides of a nested dictionary (a binary post-op's operand).
+// Whether elements have places of their own inside the buffer, all of it where the array is not a part; or strides may
+// be 0, the same elements again.
+enum class Places { kApart, kMayRepeat };
+
+// Reads <role>_type, <role>_dims and <role>_strides; of a part of a buffer <role>_offset and <role>_elements too.
+StridedArray ReadArray(const Attributes& attributes, const std::string& role, Accepted accepted = Accepted::kFloats,
+                       Places places = Places::kApart);
+// Reads the same without <role>_ from a nested dictionary, of a post-op or another step with an operand.
 StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role,
-                             Integers integers = Integers::kNone);
+                             Accepted accepted = Accepted::kFloats, Places places = Places::kApart);
 
 // Throws unless the operand, of a binary post-op, has a value for each of the result's elements: its dimensions, or 1
 // where it repeats.

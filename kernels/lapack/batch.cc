@@ -13,8 +13,9 @@ constexpr int64_t kElementsPerPiece = 1 << 14;
 
 }  // namespace
 
-void ForBatch(const Provider& provider, int64_t batch, int64_t elements, const Parallel& parallel,
+void ForBatch(const Provider& provider, const Matrix& matrices, const Parallel& parallel,
               const std::function<void(int64_t, const Parallel&)>& one) {
+  const int64_t batch = matrices.batch(), elements = matrices.rows * matrices.columns;
   const Parallel alone;
   if (batch > 1 && elements <= kMaxSmallElements) {
     const int64_t least = std::max<int64_t>(1, kElementsPerPiece / std::max<int64_t>(1, elements));

@@ -7,15 +7,13 @@
 
 #include "common/parallel.h"
 #include "common/provider.h"
+#include "lapack/matrix.h"
 
 namespace hlo_dispatch::lapack {
 
 // Calls one(index, parallel) for every matrix. Small matrices are shared out to XLA's threads, each of which runs
 // the library on its own alone; large ones come one after another, and the library uses its threads for each.
-//
-// Args:
-//   elements: of one matrix.
-void ForBatch(const Provider& provider, int64_t batch, int64_t elements, const Parallel& parallel,
+void ForBatch(const Provider& provider, const Matrix& matrices, const Parallel& parallel,
               const std::function<void(int64_t, const Parallel&)>& one);
 
 }  // namespace hlo_dispatch::lapack

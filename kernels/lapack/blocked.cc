@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/failure.h"
+#include "common/rounding.h"
 #include "lapack/blocked_avx512.h"
 #include "lapack/panels.h"
 
@@ -40,8 +41,8 @@ class BlockColumn {
     first_ = first;
     width_ = last - first;
     padded_ = Padded(width_);
-    const int64_t panels = Divided(n_ - first, kRows<T>);
-    const int64_t upper = Divided(width_, kRows<T>);
+    const int64_t panels = CeilOfRatio(n_ - first, kRows<T>);
+    const int64_t upper = CeilOfRatio(width_, kRows<T>);
     for (int64_t p = 0; p < upper; ++p) Read(p);
     for (int64_t j = 0; j < padded_; j += kColumns) {
       for (int64_t p = j / kRows<T>; p < upper; ++p) {
@@ -81,7 +82,7 @@ class BlockColumn {
   void Update(const Parallel& parallel) const {
     const int64_t behind = n_ - first_ - width_;
     if (behind <= 0) return;
-    const int64_t strips = Divided(behind, kStrip);
+    const int64_t strips = CeilOfRatio(behind, kStrip);
     parallel.For(strips, 1, [&](int64_t begin, int64_t end) {
       // The long strips first, that no thread is left with one at the end.
       for (int64_t s = begin; s < end; ++s) UpdateStrip(IsLower() ? s : strips - 1 - s);
@@ -114,7 +115,7 @@ class BlockColumn {
     const int64_t leading = IsLower() ? column_stride_ : row_stride_;
     const int64_t begin = width_ + strip * kStrip;  // counted from first_, as panels' rows are
     const int64_t end = std::min(n_ - first_, begin + kStrip);
-    const int64_t panels = Divided(n_ - first_, kRows<T>);
+    const int64_t panels = CeilOfRatio(n_ - first_, kRows<T>);
     const int64_t first_panel = (IsLower() ? begin : width_) / kRows<T>;
     const int64_t last_panel = IsLower() ? panels : (end - 1) / kRows<T> + 1;
     for (int64_t p = first_panel; p < last_panel; ++p) {
@@ -159,9 +160,9 @@ class Coefficients {
  public:
   // Element (i, j) is at a[i * row_stride + j * column_stride].
   Coefficients(const T* a, int64_t n, int64_t row_stride, int64_t column_stride, bool unit, const Parallel& parallel)
-      : values_(Start(Divided(n, kColumns))) {
-    const int64_t grain = std::max<int64_t>(1, Divided(n, kColumns) / (8 * parallel.threads()));
-    parallel.For(Divided(n, kColumns), grain, [&](int64_t begin, int64_t end) {
+      : values_(Start(CeilOfRatio(n, kColumns))) {
+    const int64_t grain = std::max<int64_t>(1, CeilOfRatio(n, kColumns) / (8 * parallel.threads()));
+    parallel.For(CeilOfRatio(n, kColumns), grain, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t first = block * kColumns;
         const int64_t rows = std::min(kColumns, n - first);
@@ -211,7 +212,7 @@ int64_t LeadingZeros(const T* panel, int64_t columns) {
 // How many panels make a piece: the more the better, as long as no thread is left waiting.
 int64_t PanelsPerPiece(int64_t panels, int64_t threads) {
   int64_t best = 1;
-  const auto longest = [&](int64_t count) { return Divided(Divided(panels, count), threads) * count; };
+  const auto longest = [&](int64_t count) { return CeilOfRatio(CeilOfRatio(panels, count), threads) * count; };
   for (int64_t count = 2; count <= kMaxPanels; ++count) {
     if (longest(count) <= longest(best)) best = count;
   }
@@ -264,9 +265,9 @@ void Solve(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t 
   }
   const Coefficients<T> g(matrix, size, row_stride, column_stride, unit, parallel);
   const int64_t padded = Padded(size);
-  const int64_t panels = Divided(sides, kRows<T>);
+  const int64_t panels = CeilOfRatio(sides, kRows<T>);
   const int64_t per_piece = PanelsPerPiece(panels, parallel.threads());
-  parallel.For(Divided(panels, per_piece), 1, [&](int64_t begin, int64_t end) {
+  parallel.For(CeilOfRatio(panels, per_piece), 1, [&](int64_t begin, int64_t end) {
     const Buffer<T> z(per_piece * kRows<T> * padded);
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece * per_piece;

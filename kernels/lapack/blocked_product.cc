@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/rounding.h"
 #include "lapack/blocked.h"
 #include "lapack/blocked_avx512.h"
 #include "lapack/panels.h"
@@ -59,7 +60,7 @@ void Multiply(int64_t m, int64_t n, int64_t k, const void* a, int64_t a_row_stri
   const auto* right = static_cast<const T*>(b);
   auto* product = static_cast<T*>(c);
   constexpr int64_t height = kRows<T>;
-  const int64_t panels_a = Divided(m, height), panels_b = Divided(n, height);
+  const int64_t panels_a = CeilOfRatio(m, height), panels_b = CeilOfRatio(n, height);
   Panels<T> columns(panels_b, k);
   parallel.For(panels_b, 1, [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
@@ -67,7 +68,7 @@ void Multiply(int64_t m, int64_t n, int64_t k, const void* a, int64_t a_row_stri
                    std::min(height, n - j * height));
     }
   });
-  parallel.For(Divided(panels_a, kPanelsAtOnce), 1, [&](int64_t begin, int64_t end) {
+  parallel.For(CeilOfRatio(panels_a, kPanelsAtOnce), 1, [&](int64_t begin, int64_t end) {
     Panels<T> rows(kPanelsAtOnce, k);
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece * kPanelsAtOnce;

@@ -49,9 +49,9 @@ class Cholesky final : public Routine {
              parallel);
       return;
     }
-    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-      const char* source = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
-      char* factor = static_cast<char*>(buffers.results[0]) + factor_.Offset(i);
+    ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
+      const void* source = a_.At(buffers.operands[0], i);
+      void* factor = factor_.At(buffers.results[0], i);
       Copy(a_, source, factor_, factor, copying_, inner);
       if (blocked_ != nullptr) {
         blocked_(uplo, n, factor, leading, info + i, inner);

@@ -45,9 +45,9 @@ class Eigh final : public Routine {
   std::string implementation() const override { return name_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
-    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-      const ColumnMajor v(v_, static_cast<char*>(buffers.results[0]) + v_.Offset(i));
-      Copy(a_, static_cast<const char*>(buffers.operands[0]) + a_.Offset(i), v.matrix(), v.data(), copying_, inner);
+    ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
+      const ColumnMajor v(v_, v_.At(buffers.results[0], i));
+      Copy(a_, a_.At(buffers.operands[0], i), v.matrix(), v.data(), copying_, inner);
       void* w = static_cast<char*>(buffers.results[1]) + i * a_.rows * a_.scalar.real_bytes();
       const Workspace work(work_size_, a_.scalar.bytes);
       const Workspace real_work(real_work_size_, a_.scalar.real_bytes());

@@ -1,6 +1,7 @@
 // Cholesky factors of many small matrices, as many at once as a vector has lanes.
 #include <algorithm>
 
+#include "common/rounding.h"
 #include "lapack/blocked.h"
 #include "lapack/lanes_avx512.h"
 #include "lapack/panels.h"
@@ -30,7 +31,7 @@ void Factor(char uplo, const Matrix& a, const void* source, bool symmetrised, co
   const int64_t row = n | 1;
   // By columns, the lower triangle of the matrix is the upper one of its lines.
   const bool is_lower = (uplo == 'L') != by_column;
-  const int64_t groups = Divided(count, lanes);
+  const int64_t groups = CeilOfRatio(count, lanes);
   const int64_t least = std::max<int64_t>(1, kElementsPerPiece / (n * n * lanes));
   parallel.For(groups, std::max(least, groups / (8 * parallel.threads())), [&](int64_t begin, int64_t end) {
     const Buffer<T> s(n * row * lanes);

@@ -36,10 +36,10 @@ class Lu final : public Routine {
     const int n = static_cast<int>(a_.columns);
     auto* pivots = static_cast<int*>(buffers.results[1]);
     auto* info = static_cast<int*>(buffers.results[2]);
-    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-      const char* source = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
+    ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
+      const void* source = a_.At(buffers.operands[0], i);
       // Pivoting is by rows, so a row-major result cannot be computed as its transpose.
-      const ColumnMajor lu(lu_, static_cast<char*>(buffers.results[0]) + lu_.Offset(i));
+      const ColumnMajor lu(lu_, lu_.At(buffers.results[0], i));
       Copy(a_, source, lu.matrix(), lu.data(), Copying::kPlain, inner);
       const int leading = lu.leading();
       if (small_ != nullptr) {

@@ -8,6 +8,7 @@
 
 #include "common/checked.h"
 #include "common/failure.h"
+#include "common/rounding.h"
 #include "lapack/transpose.h"
 
 namespace hlo_dispatch::lapack {
@@ -127,7 +128,7 @@ void CopyTyped(const Matrix& from, const void* source, const Matrix& to, void* d
   const int64_t count = by_column ? to.columns : to.rows;
   const int64_t length = by_column ? to.rows : to.columns;
   // Lines in whole tiles, about four pieces for each thread.
-  const int64_t tiles = (count + kTile - 1) / kTile;
+  const int64_t tiles = CeilOfRatio(count, kTile);
   const bool is_small = count * length * from.scalar.bytes < kParallelBytes;
   const int64_t grain = is_small ? tiles : std::max<int64_t>(1, tiles / (4 * parallel.threads()));
   parallel.For(tiles, grain, [&](int64_t begin, int64_t end) {
@@ -157,16 +158,6 @@ void CheckCount(const std::string& role, int64_t value) {
 }
 
 }  // namespace
-
-Scalar ScalarFromAttributes(const Attributes& attributes) {
-  using xla::ffi::DataType;
-  const std::string type = attributes.Text("type");
-  if (type == "f32") return {"s", "s", DataType::F32, DataType::F32, 4};
-  if (type == "f64") return {"d", "d", DataType::F64, DataType::F64, 8};
-  if (type == "c64") return {"c", "s", DataType::C64, DataType::F32, 8};
-  if (type == "c128") return {"z", "d", DataType::C128, DataType::F64, 16};
-  Invalid("attribute 'type': expected f32, f64, c64 or c128, got " + type);
-}
 
 int64_t Matrix::batch() const {
   int64_t count = 1;

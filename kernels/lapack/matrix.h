@@ -10,22 +10,9 @@
 #include "common/attributes.h"
 #include "common/parallel.h"
 #include "common/routine.h"
+#include "common/scalar.h"
 
 namespace hlo_dispatch::lapack {
-
-struct Scalar {
-  std::string prefix;       // LAPACK's: s, d, c or z
-  std::string real_prefix;  // of the real type of the same precision: s or d
-  xla::ffi::DataType type;
-  xla::ffi::DataType real_type;
-  int64_t bytes;
-
-  bool is_complex() const { return type != real_type; }
-  int64_t real_bytes() const { return is_complex() ? bytes / 2 : bytes; }
-};
-
-// Of the attribute `type`: f32, f64, c64 or c128. Throws Failure(kInvalid) for another.
-Scalar ScalarFromAttributes(const Attributes& attributes);
 
 struct Matrix {
   std::string role;
@@ -40,6 +27,11 @@ struct Matrix {
   int64_t batch() const;
   // Where a batch's element (0, 0) is, in bytes.
   int64_t Offset(int64_t batch_index) const;
+  // Its address in the whole batch's buffer.
+  const void* At(const void* buffer, int64_t batch_index) const {
+    return static_cast<const char*>(buffer) + Offset(batch_index);
+  }
+  void* At(void* buffer, int64_t batch_index) const { return static_cast<char*>(buffer) + Offset(batch_index); }
   // Whether columns are contiguous, as LAPACK has them; otherwise rows are.
   bool is_column_major() const { return row_stride == 1 || rows <= 1; }
   // Distance between columns (of the transpose, where rows are contiguous); what LAPACK calls LDA.

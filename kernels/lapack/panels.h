@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <new>
 
+#include "common/rounding.h"
 #include "lapack/blocked_avx512.h"
 #include "lapack/matrix.h"
 
 namespace hlo_dispatch::lapack::blocked {
 
-inline int64_t Divided(int64_t value, int64_t by) { return (value + by - 1) / by; }
-inline int64_t Padded(int64_t value) { return Divided(value, kColumns) * kColumns; }
+inline int64_t Padded(int64_t value) { return RoundUpTo(value, kColumns); }
 
 // Throws Failure(kUnsupported) for a complex type, or where the processor lacks AVX-512.
 void Check(const Scalar& scalar);

@@ -45,25 +45,24 @@ class Product final : public Routine {
     const int n = static_cast<int>(by_column ? product_.columns : product_.rows);
     const int k = static_cast<int>(a_.columns);
     const int ldc = static_cast<int>(product_.leading());
-    ForBatch(
-        provider_, product_.batch(), product_.rows * product_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-          const void* l = static_cast<const char*>(buffers.operands[by_column ? 0 : 1]) + left.Offset(i);
-          const void* r = static_cast<const char*>(buffers.operands[by_column ? 1 : 0]) + right.Offset(i);
-          void* c = static_cast<char*>(buffers.results[0]) + product_.Offset(i);
-          if (blocked_ != nullptr) {
-            const auto along = [by_column](const Matrix& x) { return by_column ? x.row_stride : x.column_stride; };
-            const auto across = [by_column](const Matrix& x) { return by_column ? x.column_stride : x.row_stride; };
-            blocked_(m, n, k, l, along(left), across(left), r, along(right), across(right), c, ldc, inner);
-            return;
-          }
-          const char trans_l = left.is_column_major() == by_column ? 'N' : 'T';
-          const char trans_r = right.is_column_major() == by_column ? 'N' : 'T';
-          const int ldl = static_cast<int>(left.leading()), ldr = static_cast<int>(right.leading());
-          const bool is_single = a_.scalar.real_bytes() == 4;
-          const void* one = is_single ? static_cast<const void*>(kSingle) : kDouble;
-          const void* zero = is_single ? static_cast<const void*>(kSingle + 2) : kDouble + 2;
-          gemm_(&trans_l, &trans_r, &m, &n, &k, one, l, &ldl, r, &ldr, zero, c, &ldc);
-        });
+    ForBatch(provider_, product_, parallel, [&](int64_t i, const Parallel& inner) {
+      const void* l = left.At(buffers.operands[by_column ? 0 : 1], i);
+      const void* r = right.At(buffers.operands[by_column ? 1 : 0], i);
+      void* c = product_.At(buffers.results[0], i);
+      if (blocked_ != nullptr) {
+        const auto along = [by_column](const Matrix& x) { return by_column ? x.row_stride : x.column_stride; };
+        const auto across = [by_column](const Matrix& x) { return by_column ? x.column_stride : x.row_stride; };
+        blocked_(m, n, k, l, along(left), across(left), r, along(right), across(right), c, ldc, inner);
+        return;
+      }
+      const char trans_l = left.is_column_major() == by_column ? 'N' : 'T';
+      const char trans_r = right.is_column_major() == by_column ? 'N' : 'T';
+      const int ldl = static_cast<int>(left.leading()), ldr = static_cast<int>(right.leading());
+      const bool is_single = a_.scalar.real_bytes() == 4;
+      const void* one = is_single ? static_cast<const void*>(kSingle) : kDouble;
+      const void* zero = is_single ? static_cast<const void*>(kSingle + 2) : kDouble + 2;
+      gemm_(&trans_l, &trans_r, &m, &n, &k, one, l, &ldl, r, &ldr, zero, c, &ldc);
+    });
   }
 
  private:

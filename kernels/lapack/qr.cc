@@ -44,10 +44,9 @@ class Qr final : public Routine {
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const int m = static_cast<int>(a_.rows);
     const int n = static_cast<int>(a_.columns);
-    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-      const ColumnMajor qr(qr_, static_cast<char*>(buffers.results[0]) + qr_.Offset(i));
-      Copy(a_, static_cast<const char*>(buffers.operands[0]) + a_.Offset(i), qr.matrix(), qr.data(), Copying::kPlain,
-           inner);
+    ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
+      const ColumnMajor qr(qr_, qr_.At(buffers.results[0], i));
+      Copy(a_, a_.At(buffers.operands[0], i), qr.matrix(), qr.data(), Copying::kPlain, inner);
       void* tau = static_cast<char*>(buffers.results[1]) + i * reflectors_ * a_.scalar.bytes;
       Workspace work(work_size_, a_.scalar.bytes);
       const int leading = qr.leading();
@@ -99,10 +98,9 @@ class HouseholderProduct final : public Routine {
     const int m = static_cast<int>(a_.rows);
     const int n = static_cast<int>(a_.columns);
     const int k = static_cast<int>(reflectors_);
-    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-      const ColumnMajor q(q_, static_cast<char*>(buffers.results[0]) + q_.Offset(i));
-      Copy(a_, static_cast<const char*>(buffers.operands[0]) + a_.Offset(i), q.matrix(), q.data(), Copying::kPlain,
-           inner);
+    ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
+      const ColumnMajor q(q_, q_.At(buffers.results[0], i));
+      Copy(a_, a_.At(buffers.operands[0], i), q.matrix(), q.data(), Copying::kPlain, inner);
       const void* tau = static_cast<const char*>(buffers.operands[1]) + i * reflectors_ * a_.scalar.bytes;
       Workspace work(work_size_, a_.scalar.bytes);
       const int leading = q.leading();

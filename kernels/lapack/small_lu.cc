@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/failure.h"
+#include "common/rounding.h"
 #include "lapack/blocked.h"
 #include "lapack/panels.h"
 #include "lapack/small_lu_avx512.h"
@@ -12,7 +13,7 @@ namespace {
 
 template <typename T>
 void Factor(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info) {
-  const int64_t padded = Divided(m, kSmallLanes<T>) * kSmallLanes<T>;
+  const int64_t padded = RoundUpTo(m, kSmallLanes<T>);
   auto* matrix = static_cast<T*>(a);
   if (padded == m) {
     FactorSmall(m, n, matrix, leading, pivots, info);

@@ -51,12 +51,11 @@ class Svd final : public Routine {
   std::string implementation() const override { return a_.scalar.prefix + "gesdd"; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
-    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-      const ColumnMajor a(destroyed_, static_cast<char*>(buffers.results[0]) + destroyed_.Offset(i));
-      const ColumnMajor u(u_, static_cast<char*>(buffers.results[2]) + u_.Offset(i));
-      const ColumnMajor vt(vt_, static_cast<char*>(buffers.results[3]) + vt_.Offset(i));
-      Copy(a_, static_cast<const char*>(buffers.operands[0]) + a_.Offset(i), a.matrix(), a.data(), Copying::kPlain,
-           inner);
+    ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
+      const ColumnMajor a(destroyed_, destroyed_.At(buffers.results[0], i));
+      const ColumnMajor u(u_, u_.At(buffers.results[2], i));
+      const ColumnMajor vt(vt_, vt_.At(buffers.results[3], i));
+      Copy(a_, a_.At(buffers.operands[0], i), a.matrix(), a.data(), Copying::kPlain, inner);
       void* s = static_cast<char*>(buffers.results[1]) + i * values_ * a_.scalar.real_bytes();
       const Workspace work(work_size_, a_.scalar.bytes);
       const Workspace real_work(RealWorkSize(), a_.scalar.real_bytes());

@@ -63,10 +63,10 @@ class TriangularSolve final : public Routine {
     const int lda = static_cast<int>(a_.leading());
     const int ldb = static_cast<int>(x_.leading());
     const void* one = a_.scalar.real_bytes() == 4 ? static_cast<const void*>(kOneSingle) : kOneDouble;
-    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
-      const char* a = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
-      const char* b = static_cast<const char*>(buffers.operands[1]) + b_.Offset(i);
-      char* x = static_cast<char*>(buffers.results[0]) + x_.Offset(i);
+    ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
+      const void* a = a_.At(buffers.operands[0], i);
+      const void* b = b_.At(buffers.operands[1], i);
+      void* x = x_.At(buffers.results[0], i);
       if (blocked_ != nullptr) {
         const bool flipped = !by_column;
         blocked_(side_, uplo_, trans_ != 'N', diag_ == 'U', m, n, a, lda, b, flipped ? b_.column_stride : b_.row_stride,

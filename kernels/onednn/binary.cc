@@ -72,15 +72,14 @@ CallPlan Plan(const Attributes& attributes) {
     if (std::optional<CallPlan> plan = PlanDepthwise(operands, first)) return std::move(*plan);
   }
   operands.weights = std::move(first.operand);
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.Function<CreateBinary>("binary_primitive_desc_create")(
-                    &descriptor, library.engine(), first.algorithm, operands.source.Describe().get(),
-                    operands.weights.Describe().get(), operands.destination.Describe().get(),
-                    MakePrimitiveAttributes(operands.chain).get()),
-                "choosing a binary operation");
   ArgumentIndices indices;
   indices.weights = kArgumentBinaryOperand;
-  return MakePlan(operands, OwnedDescriptor(descriptor), indices);
+  return MakePlan(
+      operands,
+      Choose("choosing a binary operation", library.Function<CreateBinary>("binary_primitive_desc_create"),
+             library.engine(), first.algorithm, operands.source.Describe().get(), operands.weights.Describe().get(),
+             operands.destination.Describe().get(), MakePrimitiveAttributes(operands.chain).get()),
+      indices);
 }
 
 const Family<Plan> family("binary", Weights::kNeverPrepacked, GroupMembership::kInPlaceMember);

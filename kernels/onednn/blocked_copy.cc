@@ -1,4 +1,5 @@
 #include "onednn/blocked_copy.h"
+#include "common/rounding.h"
 
 #include <emmintrin.h>
 
@@ -131,7 +132,7 @@ std::optional<BlockedCopy> BlockedCopy::Plan(const Tensor& tensor, const Blocked
     loops.erase(std::next(along).base());
   }
   copy.outer_ = std::move(loops);
-  copy.pieces_ = (copy.along_.count + kRowsAtOnce - 1) / kRowsAtOnce;
+  copy.pieces_ = CeilOfRatio(copy.along_.count, kRowsAtOnce);
   for (const Loop& loop : copy.outer_) copy.pieces_ *= loop.count;
   const int64_t row_bytes = copy.row_size_ * copy.element_bytes_ * (copy.pair_.has_value() ? 2 : 1);
   copy.piece_bytes_ = std::min(copy.along_.count, kRowsAtOnce) * copy.across_.count * row_bytes;
@@ -150,7 +151,7 @@ struct BlockedCopy::Place {
 BlockedCopy::Place BlockedCopy::At(int64_t piece) const {
   Place place;
   place.index.assign(dims_.size(), 0);
-  const int64_t chunks = (along_.count + kRowsAtOnce - 1) / kRowsAtOnce;
+  const int64_t chunks = CeilOfRatio(along_.count, kRowsAtOnce);
   place.first = piece % chunks * kRowsAtOnce;
   place.last = std::min(along_.count, place.first + kRowsAtOnce);
   piece /= chunks;
@@ -169,7 +170,7 @@ BlockedCopy::Place BlockedCopy::At(int64_t piece) const {
   auto below = [&](int64_t size) {
     const int64_t left = size - place.index[along_.dimension];
     if (left <= 0) return int64_t{0};
-    return along_.step == 0 ? along_.count : (left + along_.step - 1) / along_.step;
+    return along_.step == 0 ? along_.count : CeilOfRatio(left, along_.step);
   };
   place.existing = exists ? below(dims_[along_.dimension]) : 0;
   place.paired = along_.count;

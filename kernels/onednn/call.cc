@@ -1,14 +1,12 @@
 #include "onednn/call.h"
 
-#include <exception>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
-#include "common/ffi_failure.h"
+#include "common/ffi_handler.h"
 #include "common/machine_speed.h"
 #include "common/parallel.h"
 #include "common/pool_size.h"
@@ -65,13 +63,10 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
   std::vector<void*> addresses;
   addresses.reserve(plan.operands.size());
   for (size_t i = 0; i < plan.operands.size(); ++i) {
-    ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(i);
-    CheckBuffer(plan.operands[i].tensor.role, plan.operands[i].Expected(), buffer);
-    addresses.push_back(plan.operands[i].Begin(buffer.untyped_data()));
+    const Operand& operand = plan.operands[i];
+    addresses.push_back(operand.Begin(CheckedAddress(operand.spec(), *arguments.get<ffi::AnyBuffer>(i))));
   }
-  ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
-  CheckBuffer(plan.destination.tensor.role, plan.destination.Expected(), destination);
-  primitive.Execute(addresses, destination.untyped_data(),
+  primitive.Execute(addresses, CheckedAddress(plan.destination.spec(), **results.get<ffi::AnyBuffer>(0)),
                     ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(1)), parallel);
 }
 
@@ -87,13 +82,7 @@ XLA_FFI_DEFINE_HANDLER(
     execute, Execute,
     ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
 
-const XLA_FFI_TypeInfo* TypeInfo() {
-  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<CallState>();
-  return &info;
-}
-
-[[maybe_unused]] const StateType& state_type =
-    Register(StateType{"hlo_dispatch.onednn.call", &CallState::id, TypeInfo()});
+[[maybe_unused]] const StateType& state_type = RegisterState<CallState>("hlo_dispatch.onednn.call");
 
 // Made at the first use, which is before this file's static objects exist.
 std::map<std::string, std::pair<const Kernel*, Planner>>& Planners() {
@@ -117,25 +106,6 @@ CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& at
   return plan;
 }
 
-void CheckBuffer(const std::string& role, const ExpectedBuffer& expected, const ffi::AnyBuffer& buffer) {
-  const bool right_type = buffer.element_type() == expected.type;
-  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == expected.bytes) return;
-  std::ostringstream message;
-  message << role << ": expected " << expected.InWords() << ", got " << buffer.size_bytes() << " bytes of "
-          << buffer.element_type();
-  Invalid(message.str());
-}
-
-void* ScratchAddress(int64_t bytes, const ffi::AnyBuffer& buffer) {
-  if (buffer.element_type() != ffi::U8 || static_cast<int64_t>(buffer.size_bytes()) < bytes) {
-    std::ostringstream message;
-    message << "scratch: expected at least " << bytes << " bytes of u8, got " << buffer.size_bytes() << " bytes of "
-            << buffer.element_type();
-    Invalid(message.str());
-  }
-  return buffer.untyped_data();
-}
-
 void AddPlanner(const Kernel& kernel, Planner planner) { Planners()[kernel.name] = {&kernel, planner}; }
 
 std::optional<std::pair<const Kernel*, Planner>> MemberPlanner(const std::string& target) {
@@ -156,14 +126,9 @@ Planner PrepackablePlanner(const std::string& name) {
 }
 
 std::unique_ptr<ffi::Ffi> Instantiation(const Kernel& kernel, Planner planner) {
-  return ffi::Ffi::BindInstantiate().Attrs().To(
-      [&kernel, planner](ffi::Dictionary dictionary) -> ffi::ErrorOr<std::unique_ptr<CallState>> {
-        std::unique_ptr<CallState> state;
-        ffi::Error error =
-            Guarded(kernel.target().c_str(), [&] { state = MakeState(kernel, planner, FfiAttributes(dictionary)); });
-        if (error.failure()) return ffi::Unexpected(std::move(error));
-        return state;
-      });
+  return ffi::Ffi::BindInstantiate().Attrs().To([&kernel, planner](ffi::Dictionary dictionary) {
+    return Instantiated(kernel.target(), [&] { return MakeState(kernel, planner, FfiAttributes(dictionary)); });
+  });
 }
 
 XLA_FFI_Handler* Execution() { return execute; }
@@ -172,8 +137,7 @@ Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attribu
   CheckCall(kernel, attributes);
   CallPlan plan;
   Library::Get().ForPool([&] { plan = planner(attributes); });
-  const bool says_how = attributes.Has("packed_bytes") || attributes.Has("packed_layout");
-  if (plan.may_be_prepacked && says_how) plan.prepacked.Check(attributes, plan.implementation);
+  if (plan.may_be_prepacked) plan.prepacked.CheckIfDescribed(attributes, plan.implementation);
   return {plan.implementation, plan.scratch_bytes, plan.Reorders(), plan.prepacked.bytes, plan.prepacked.layout};
 }
 

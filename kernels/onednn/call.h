@@ -33,11 +33,6 @@ std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, cons
 // A call's plan, once its attributes are found to fit this library and this machine. Throws where they do not.
 CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& attributes);
 
-// Throws unless `buffer` is of the call's type and size; the shape may differ, as bitcasts are free.
-void CheckBuffer(const std::string& role, const ExpectedBuffer& expected, const xla::ffi::AnyBuffer& buffer);
-// Where the scratch memory begins. Throws unless there are so many bytes.
-void* ScratchAddress(int64_t bytes, const xla::ffi::AnyBuffer& buffer);
-
 // Planners by kernel, for kernels whose calls contain other calls: members of a call group (call_group.cc) by target,
 // and kernels with prepacked weights (prepack.cc) by name. Unknown kernels give nothing, and Failure(kInvalid).
 void AddPlanner(const Kernel& kernel, Planner planner);

@@ -15,7 +15,7 @@
 
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
-#include "common/ffi_failure.h"
+#include "common/ffi_handler.h"
 #include "common/machine_speed.h"
 #include "common/parallel.h"
 #include "common/pool_size.h"
@@ -110,9 +110,8 @@ std::vector<char*> Addresses(const CallGroupPlan& plan, char* scratch, ffi::Rema
   const size_t before = coalesced > 0 ? coalesced - 1 : 0;
   char* coalesced_buffer = nullptr;
   if (coalesced > 0) {
-    ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(0);
-    CheckBuffer("held operands", {plan.coalesced_bytes, ffi::U8}, buffer);
-    coalesced_buffer = static_cast<char*>(buffer.untyped_data());
+    coalesced_buffer = static_cast<char*>(
+        CheckedAddress({"held operands", ffi::U8, plan.coalesced_bytes}, *arguments.get<ffi::AnyBuffer>(0)));
   }
   for (const CallGroupPlan::Value& value : plan.values) {
     const size_t number = addresses.size();
@@ -120,12 +119,9 @@ std::vector<char*> Addresses(const CallGroupPlan& plan, char* scratch, ffi::Rema
       addresses.push_back((number < coalesced ? coalesced_buffer : scratch) + value.offset);
       continue;
     }
-    const bool is_operand = number < operands;
-    ffi::AnyBuffer buffer =
-        is_operand ? *arguments.get<ffi::AnyBuffer>(number - before) : **results.get<ffi::AnyBuffer>(number - operands);
-    CheckBuffer(is_operand ? "operand " + std::to_string(number) : "result " + std::to_string(number - operands),
-                value.expected, buffer);
-    addresses.push_back(static_cast<char*>(buffer.untyped_data()));
+    const ffi::AnyBuffer buffer = number < operands ? *arguments.get<ffi::AnyBuffer>(number - before)
+                                                    : **results.get<ffi::AnyBuffer>(number - operands);
+    addresses.push_back(static_cast<char*>(CheckedAddress(value.expected, buffer)));
   }
   return addresses;
 }
@@ -175,26 +171,19 @@ XLA_FFI_DEFINE_HANDLER(
     execute, Execute,
     ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<CallGroupState>>().RemainingArgs().RemainingRets());
 
-ffi::ErrorOr<std::unique_ptr<CallGroupState>> Instantiate(ffi::Dictionary dictionary) {
-  std::unique_ptr<CallGroupState> state;
-  ffi::Error error = Guarded(TheKernel().target().c_str(), [&] {
+auto Instantiate(ffi::Dictionary dictionary) {
+  return Instantiated(TheKernel().target(), [&] {
     const FfiAttributes attributes(dictionary);
     CheckCall(TheKernel(), attributes);
+    std::unique_ptr<CallGroupState> state;
     Library::Get().ForPool([&] { state = MakeCallGroup(attributes); });
+    return state;
   });
-  if (error.failure()) return ffi::Unexpected(std::move(error));
-  return state;
 }
 
 XLA_FFI_DEFINE_HANDLER(instantiate, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
 
-const XLA_FFI_TypeInfo* TypeInfo() {
-  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<CallGroupState>();
-  return &info;
-}
-
-[[maybe_unused]] const StateType& state_type =
-    Register(StateType{"hlo_dispatch.onednn.sequence", &CallGroupState::id, TypeInfo()});
+[[maybe_unused]] const StateType& state_type = RegisterState<CallGroupState>("hlo_dispatch.onednn.sequence");
 
 Kernel Described() {
   Kernel kernel;

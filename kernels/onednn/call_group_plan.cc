@@ -54,6 +54,10 @@ void CallGroupPlan::ReadValues(const Attributes& attributes) {
   results = ReadCount(attributes, "results", 0);
   const std::vector<int64_t> offsets = attributes.Integers("offsets");
   values.resize(static_cast<size_t>(operands + results) + offsets.size());
+  for (int64_t i = 0; i < operands + results; ++i) {
+    values[static_cast<size_t>(i)].expected.role =
+        i < operands ? "operand " + std::to_string(i) : "result " + std::to_string(i - operands);
+  }
   if (attributes.Has("held")) {
     const std::vector<int64_t> places = attributes.Integers("held");
     coalesced = static_cast<int64_t>(places.size());
@@ -73,10 +77,10 @@ CallGroupPlan::Value& CallGroupPlan::ValueAt(int64_t number, const std::string& 
           std::to_string(number));
 }
 
-void CallGroupPlan::Agree(Value& value, const ExpectedBuffer& expected, bool is_new, const std::string& what) const {
+void CallGroupPlan::Agree(Value& value, const BufferSpec& expected, bool is_new, const std::string& what) const {
   if (is_new) {
-    value.expected = expected;
-  } else if (!(value.expected == expected)) {
+    value.expected = {value.expected.role, expected.type, expected.bytes};
+  } else if (!value.expected.HasTypeAndSizeOf(expected)) {
     Invalid(what + ": expected " + expected.InWords() + ", but the value is " + value.expected.InWords());
   }
 }
@@ -85,16 +89,15 @@ void CallGroupPlan::ReadMember(const Attributes& attributes, int64_t number) {
   const std::string name = "member_" + std::to_string(number);
   try {
     const std::unique_ptr<Attributes> call = attributes.Nested(name);
-    std::vector<ExpectedBuffer> reads;
-    ExpectedBuffer writes;
+    std::vector<BufferSpec> reads;
+    BufferSpec writes;
     Member member = PlanMember(*call, reads, writes);
     if (member.inputs.size() != reads.size()) {
       Invalid("attribute 'inputs': expected " + std::to_string(reads.size()) + " values, got " +
               std::to_string(member.inputs.size()));
     }
     for (size_t i = 0; i < member.inputs.size(); ++i) {
-      const std::string what =
-          "operand " + (member.routine ? member.routine->operands()[i].role : member.plan.operands[i].tensor.role);
+      const std::string what = "operand " + reads[i].role;
       Value& value = ValueAt(member.inputs[i], what);
       const bool is_operand = member.inputs[i] < operands;
       if (!is_operand && value.written_by < 0) Invalid(what + ": no member before this one writes the value");
@@ -133,13 +136,13 @@ int64_t CallGroupPlan::SumTarget(const Attributes& call, const Member& member, i
   return target;
 }
 
-CallGroupPlan::Member CallGroupPlan::PlanMember(const Attributes& call, std::vector<ExpectedBuffer>& reads,
-                                                ExpectedBuffer& writes) {
+CallGroupPlan::Member CallGroupPlan::PlanMember(const Attributes& call, std::vector<BufferSpec>& reads,
+                                                BufferSpec& writes) {
   Member member{call.Text("target"), {}, nullptr, call.Integers("inputs"), call.Integer("output")};
   if (const auto found = MemberPlanner(member.target)) {
     member.plan = PlanChecked(*found->first, found->second, call);
-    for (const Operand& operand : member.plan.operands) reads.push_back(operand.Expected());
-    writes = member.plan.destination.Expected();
+    for (const Operand& operand : member.plan.operands) reads.push_back(operand.spec());
+    writes = member.plan.destination.spec();
     return member;
   }
   const std::vector<const Kernel*> kernels = Kernels();
@@ -149,10 +152,10 @@ CallGroupPlan::Member CallGroupPlan::PlanMember(const Attributes& call, std::vec
   if (kernel == kernels.end()) Invalid("there is no kernel '" + member.target + "' that may be in a sequence");
   CheckCall(**kernel, call);
   member.routine = (*kernel)->make_routine(call);
-  for (const BufferSpec& operand : member.routine->operands()) reads.push_back({operand.bytes, operand.type});
+  reads = member.routine->operands();
   const std::vector<BufferSpec>& results = member.routine->results();
   if (results.size() != 2) Invalid("'" + member.target + "' does not give one result and working memory");
-  writes = {results[0].bytes, results[0].type};
+  writes = results[0];
   return member;
 }
 
@@ -172,7 +175,8 @@ int64_t CallGroupPlan::AliasedSource(const Member& member) const {
 
 bool CallGroupPlan::IsAliasedBy(const Value& value, const Value& by) const {
   return by.may_alias >= 0 && &values[static_cast<size_t>(by.may_alias)] == &value &&
-         value.last_read_by == by.written_by && value.offset == by.offset && value.expected == by.expected;
+         value.last_read_by == by.written_by && value.offset == by.offset &&
+         value.expected.HasTypeAndSizeOf(by.expected);
 }
 
 // Coalesced operands are within their buffer.

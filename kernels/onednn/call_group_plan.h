@@ -26,7 +26,7 @@ struct CallGroupPlan {
     int64_t output;                    // the value that is its result
   };
   struct Value {
-    ExpectedBuffer expected;
+    BufferSpec expected;
     int64_t offset = -1;        // of an intermediate value in scratch memory, of a coalesced operand in its buffer
     int64_t written_by = -1;    // the member, or -1: it is an operand
     int64_t last_read_by = -1;  // likewise
@@ -53,9 +53,9 @@ struct CallGroupPlan {
   void ReadValues(const Attributes& attributes);
   void ReadMember(const Attributes& attributes, int64_t number);
   // Also gives the expected buffers that a member reads and writes.
-  static Member PlanMember(const Attributes& call, std::vector<ExpectedBuffer>& reads, ExpectedBuffer& writes);
+  static Member PlanMember(const Attributes& call, std::vector<BufferSpec>& reads, BufferSpec& writes);
   Value& ValueAt(int64_t number, const std::string& what);
-  void Agree(Value& value, const ExpectedBuffer& expected, bool is_new, const std::string& what) const;
+  void Agree(Value& value, const BufferSpec& expected, bool is_new, const std::string& what) const;
   int64_t SumTarget(const Attributes& call, const Member& member, int64_t number);
   int64_t AliasedSource(const Member& member) const;
   bool IsAliasedBy(const Value& value, const Value& by) const;

@@ -64,14 +64,14 @@ CallPlan Plan(const Attributes& attributes) {
   for (const Tensor& other : others) described.push_back(other.Describe());
   std::vector<const MemoryDescriptor*> sources;
   for (const OwnedMemoryDescriptor& source : described) sources.push_back(source.get());
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.Function<CreateConcat>("concat_primitive_desc_create")(
-                    &descriptor, library.engine(), operands.destination.Describe().get(),
-                    static_cast<int>(sources.size()), kColumns, sources.data(), MakePrimitiveAttributes({}).get()),
-                "choosing a concatenation");
   ArgumentIndices indices;
   indices.source = kArgumentSources;
-  CallPlan plan = MakePlan(operands, OwnedDescriptor(descriptor), indices);
+  CallPlan plan =
+      MakePlan(operands,
+               Choose("choosing a concatenation", library.Function<CreateConcat>("concat_primitive_desc_create"),
+                      library.engine(), operands.destination.Describe().get(), static_cast<int>(sources.size()),
+                      kColumns, sources.data(), MakePrimitiveAttributes({}).get()),
+               indices);
   // More than it joins at once, or a type that the processor does not know.
   if (plan.implementation.rfind("ref", 0) == 0) Unsupported("oneDNN would copy these sources one after the other");
   for (const Tensor& other : others) {

@@ -21,15 +21,12 @@ CallPlan PlanWith(CallOperands& operands, const Window& window, WeightsFormat we
   const Library& library = Library::Get();
   operands.weights_format = weights_format;
   OwnedMemoryDescriptor bias = operands.has_bias ? operands.bias.Describe() : nullptr;
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(
-      library.functions().convolution_forward_primitive_desc_create(
-          &descriptor, library.engine(), kForwardInference, kConvolutionDirect, operands.source.Describe().get(),
-          operands.DescribeWeights().get(), bias.get(), operands.destination.Describe().get(), window.strides.data(),
-          window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
-          MakePrimitiveAttributes(operands.chain).get()),
-      "choosing a convolution");
-  return MakePlan(operands, OwnedDescriptor(descriptor));
+  return MakePlan(
+      operands,
+      Choose("choosing a convolution", library.functions().convolution_forward_primitive_desc_create, library.engine(),
+             kForwardInference, kConvolutionDirect, operands.source.Describe().get(), operands.DescribeWeights().get(),
+             bias.get(), operands.destination.Describe().get(), window.strides.data(), window.dilations.data(),
+             window.padding_low.data(), window.padding_high.data(), MakePrimitiveAttributes(operands.chain).get()));
 }
 
 // From so many result positions on, large f32 weights are better reordered although oneDNN runs the same implementation

@@ -23,15 +23,11 @@ namespace {
 OwnedDescriptor Deconvolution(const CallOperands& operands, const Window& window) {
   const Library& library = Library::Get();
   OwnedMemoryDescriptor bias = operands.has_bias ? operands.bias.Describe() : nullptr;
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(
-      library.functions().deconvolution_forward_primitive_desc_create(
-          &descriptor, library.engine(), kForwardInference, kDeconvolutionDirect, operands.source.Describe().get(),
-          operands.weights.DescribeAnyFormat().get(), bias.get(), operands.destination.Describe().get(),
-          window.strides.data(), window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
-          MakePrimitiveAttributes(operands.chain).get()),
-      "choosing a deconvolution");
-  return OwnedDescriptor(descriptor);
+  return Choose("choosing a deconvolution", library.functions().deconvolution_forward_primitive_desc_create,
+                library.engine(), kForwardInference, kDeconvolutionDirect, operands.source.Describe().get(),
+                operands.weights.DescribeAnyFormat().get(), bias.get(), operands.destination.Describe().get(),
+                window.strides.data(), window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
+                MakePrimitiveAttributes(operands.chain).get());
 }
 
 bool StartsWith(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
@@ -41,14 +37,12 @@ bool StartsWith(const std::string& text, const char* start) { return text.rfind(
 // (Zen 5, bf16, 144 channels of 56x56: 1.2 against 0.03 ms).
 OwnedDescriptor InputGradient(const CallOperands& operands, const Window& window) {
   const Library& library = Library::Get();
-  PrimitiveDescriptor* created = nullptr;
-  library.Check(library.functions().convolution_backward_data_primitive_desc_create(
-                    &created, library.engine(), kConvolutionDirect, operands.destination.Describe().get(),
-                    operands.weights.DescribeAnyFormat().get(), operands.source.Describe().get(), window.strides.data(),
-                    window.dilations.data(), window.padding_low.data(), window.padding_high.data(), nullptr,
-                    MakePrimitiveAttributes({}).get()),
-                "choosing a convolution's input gradient");
-  OwnedDescriptor descriptor(created);
+  OwnedDescriptor descriptor =
+      Choose("choosing a convolution's input gradient",
+             library.functions().convolution_backward_data_primitive_desc_create, library.engine(), kConvolutionDirect,
+             operands.destination.Describe().get(), operands.weights.DescribeAnyFormat().get(),
+             operands.source.Describe().get(), window.strides.data(), window.dilations.data(),
+             window.padding_low.data(), window.padding_high.data(), nullptr, MakePrimitiveAttributes({}).get());
   while (StartsWith(ImplementationName(descriptor.get()), "brg")) {
     if (library.functions().primitive_desc_next_impl(descriptor.get()) != kSuccess) break;
   }

@@ -82,13 +82,12 @@ CallPlan Plan(const Attributes& attributes) {
   if (scale && shift && scale->type != shift->type) Unsupported("scale and shift: expected one element type");
   const ElementType type = scale ? scale->type : shift ? shift->type : ElementType::kF32;
   const unsigned flags = ReadStatistics(attributes) | (scale ? kUseScale : 0) | (shift ? kUseShift : 0);
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.Function<CreateLayerNorm>("layer_normalization_forward_primitive_desc_create_v2")(
-                    &descriptor, library.engine(), kForwardInference, operands.source.Describe().get(),
-                    operands.destination.Describe().get(), nullptr, ToDataType(type), ReadEpsilon(attributes), flags,
-                    MakePrimitiveAttributes(operands.chain).get()),
-                "choosing a layer normalization");
-  CallPlan plan = MakePlan(operands, OwnedDescriptor(descriptor));
+  CallPlan plan = MakePlan(
+      operands, Choose("choosing a layer normalization",
+                       library.Function<CreateLayerNorm>("layer_normalization_forward_primitive_desc_create_v2"),
+                       library.engine(), kForwardInference, operands.source.Describe().get(),
+                       operands.destination.Describe().get(), nullptr, ToDataType(type), ReadEpsilon(attributes), flags,
+                       MakePrimitiveAttributes(operands.chain).get()));
   // Ahead of what post-ops read.
   if (shift) plan.operands.insert(plan.operands.begin() + 1, Operand{*shift, kArgumentShift, {}, {}});
   if (scale) plan.operands.insert(plan.operands.begin() + 1, Operand{*scale, kArgumentScale, {}, {}});

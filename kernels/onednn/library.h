@@ -107,6 +107,15 @@ using OwnedAttributes = std::unique_ptr<PrimitiveAttributes, Destroy<&Functions:
 using OwnedDescriptor = std::unique_ptr<PrimitiveDescriptor, Destroy<&Functions::primitive_desc_destroy>>;
 using OwnedPrimitive = std::unique_ptr<PrimitiveHandle, Destroy<&Functions::primitive_destroy>>;
 
+// The implementation that oneDNN chooses: by one of its functions …_primitive_desc_create, on arguments behind the
+// descriptor. Throws, naming `what`, where there is none.
+template <typename Create, typename... Arguments>
+OwnedDescriptor Choose(const std::string& what, Create* create, Arguments... arguments) {
+  PrimitiveDescriptor* descriptor = nullptr;
+  Library::Get().Check(create(&descriptor, arguments...), what);
+  return OwnedDescriptor(descriptor);
+}
+
 }  // namespace hlo_dispatch::onednn
 
 #endif  // HLO_DISPATCH_ONEDNN_LIBRARY_H_

@@ -23,12 +23,10 @@ constexpr int64_t kRowsRepayingCopy = 1024;
 
 CallPlan PlanWith(const Library& library, const CallOperands& operands) {
   OwnedMemoryDescriptor bias = operands.has_bias ? operands.bias.Describe() : nullptr;
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.functions().matmul_primitive_desc_create(
-                    &descriptor, library.engine(), operands.source.Describe().get(), operands.DescribeWeights().get(),
-                    bias.get(), operands.destination.Describe().get(), MakePrimitiveAttributes(operands.chain).get()),
-                "choosing a matrix multiplication");
-  return MakePlan(operands, OwnedDescriptor(descriptor));
+  return MakePlan(
+      operands, Choose("choosing a matrix multiplication", library.functions().matmul_primitive_desc_create,
+                       library.engine(), operands.source.Describe().get(), operands.DescribeWeights().get(), bias.get(),
+                       operands.destination.Describe().get(), MakePrimitiveAttributes(operands.chain).get()));
 }
 
 bool MayRepayCopy(const CallOperands& operands) {

@@ -7,19 +7,8 @@
 namespace hlo_dispatch::onednn {
 
 DataType ToDataType(ElementType type) {
-  switch (type) {
-    case ElementType::kF32:
-      return kF32;
-    case ElementType::kBF16:
-      return kBF16;
-    case ElementType::kF16:
-      return kF16;
-    case ElementType::kS8:
-      return kS8;
-    case ElementType::kU8:
-      return kU8;
-  }
-  return kF32;
+  constexpr DataType kTypes[] = {kF32, kBF16, kF16, kS8, kU8};  // masks are never accepted
+  return kTypes[static_cast<size_t>(type)];
 }
 
 OwnedMemoryDescriptor Tensor::Describe() const {
@@ -67,11 +56,11 @@ Tensor Tensor::WithChannelsLast() const {
 }
 
 Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
-  return {ReadArray(attributes, role, Integers::kOfEightBits)};
+  return {ReadArray(attributes, role, Accepted::kFloatsAndIntegers)};
 }
 
 Tensor ReadOperand(const Attributes& attributes, const std::string& role) {
-  return {ReadNestedArray(attributes, role, Integers::kOfEightBits)};
+  return {ReadNestedArray(attributes, role, Accepted::kFloatsAndIntegers)};
 }
 
 Tensor BiasTensor(const Attributes& attributes, int64_t length, int rank, int axis) {

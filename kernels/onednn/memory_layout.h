@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/rounding.h"
+
 namespace hlo_dispatch::onednn {
 
 // Bump allocator of offsets.
@@ -11,7 +13,7 @@ class MemoryLayout {
  public:
   // Where a part of so many bytes begins.
   int64_t Reserve(int64_t bytes) {
-    const int64_t offset = (end_ + kAlignment - 1) / kAlignment * kAlignment;
+    const int64_t offset = RoundUpTo(end_, kAlignment);
     if (bytes > 0) end_ = offset + bytes;
     return offset;
   }

@@ -11,33 +11,6 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-namespace ffi = xla::ffi;
-
-ffi::DataType DataTypeOf(ElementType type) {
-  switch (type) {
-    case ElementType::kF32:
-      return ffi::F32;
-    case ElementType::kBF16:
-      return ffi::BF16;
-    case ElementType::kF16:
-      return ffi::F16;
-    case ElementType::kS8:
-      return ffi::S8;
-    case ElementType::kU8:
-      return ffi::U8;
-  }
-  return ffi::DataType::INVALID;
-}
-
-const char* TypeInWords(ffi::DataType type) {
-  if (type == ffi::U8) return "u8";
-  if (type == ffi::PRED) return "pred";
-  for (ElementType known : {ElementType::kF32, ElementType::kBF16, ElementType::kF16, ElementType::kS8}) {
-    if (type == DataTypeOf(known)) return ElementTypeName(known);
-  }
-  return "another type";
-}
-
 WeightsFormat ReadWeightsFormat(const Attributes& attributes, const Roles& roles) {
   const std::string format = attributes.Has("weights_format") ? attributes.Text("weights_format") : "best";
   const bool may_be_prepacked = roles.weights != nullptr && roles.may_be_prepacked;
@@ -64,13 +37,11 @@ void PlanReorder(const Library& library, const OwnedDescriptor& descriptor, bool
   OwnedMemoryDescriptor plain = operand.tensor.Describe();
   if (onednn.memory_desc_equal(plain.get(), preferred)) return;
   OwnedAttributes attributes = MakePrimitiveAttributes({});
-  PrimitiveDescriptor* primitive = nullptr;
-  library.Check(
-      onednn.reorder_primitive_desc_create(&primitive, is_result ? preferred : plain.get(), library.engine(),
-                                           is_result ? plain.get() : preferred, library.engine(), attributes.get()),
-      operand.tensor.role + ": choosing a reorder between its layout and the preferred one");
   LayoutReorder& reorder = operand.reorder;
-  reorder.descriptor.reset(primitive);
+  reorder.descriptor =
+      Choose(operand.tensor.role + ": choosing a reorder between its layout and the preferred one",
+             onednn.reorder_primitive_desc_create, is_result ? preferred : plain.get(), library.engine(),
+             is_result ? plain.get() : preferred, library.engine(), attributes.get());
   // Of integers there are sums beside the copy, which are the library's affair.
   if (!is_result && !IsInteger(operand.tensor.type)) {
     if (auto layout = BlockedLayout::Read(preferred, operand.tensor.type)) {
@@ -99,9 +70,9 @@ double MultiplyAdds(const CallOperands& operands, bool is_gradient) {
 
 }  // namespace
 
-std::string ExpectedBuffer::InWords() const { return std::to_string(bytes) + " bytes of " + TypeInWords(type); }
-
-ExpectedBuffer Operand::Expected() const { return {BufferBytes(), is_prepacked() ? ffi::U8 : DataTypeOf(tensor.type)}; }
+BufferSpec Operand::spec() const {
+  return {tensor.role, is_prepacked() ? xla::ffi::U8 : DataTypeOf(tensor.type), BufferBytes()};
+}
 
 bool CallPlan::Reorders() const {
   bool any = destination.reorder.descriptor != nullptr;

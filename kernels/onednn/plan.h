@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/attributes.h"
-#include "common/ffi.h"
+#include "common/buffer_spec.h"
 #include "onednn/blocked_copy.h"
 #include "onednn/library.h"
 #include "onednn/memory.h"
@@ -27,15 +27,6 @@ struct LayoutReorder {
   int64_t scratch_offset = 0;       // of the reorder's scratchpad, likewise
 };
 
-// Expected size and type of a buffer. Prepacked weights are bytes.
-struct ExpectedBuffer {
-  int64_t bytes = 0;
-  xla::ffi::DataType type = xla::ffi::F32;
-
-  bool operator==(const ExpectedBuffer& other) const { return bytes == other.bytes && type == other.type; }
-  std::string InWords() const;
-};
-
 struct Operand {
   Tensor tensor;
   int index;  // which argument of the primitive it is
@@ -48,7 +39,7 @@ struct Operand {
 
   bool is_prepacked() const { return packed_bytes > 0; }
   int64_t BufferBytes() const { return is_prepacked() ? packed_bytes : tensor.BufferBytes(); }
-  ExpectedBuffer Expected() const;
+  BufferSpec spec() const;  // of the buffer; prepacked weights are bytes
   // Bytes in front of the first element in that buffer.
   int64_t BytesBefore() const { return is_prepacked() ? 0 : tensor.offset * ElementBytes(tensor.type); }
   void* Begin(void* buffer) const { return static_cast<char*>(buffer) + BytesBefore(); }

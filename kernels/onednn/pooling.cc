@@ -64,14 +64,12 @@ CallPlan Plan(const Attributes& attributes) {
   const CallOperands operands = CallOperands::Read(attributes, kRoles, /*add_unit_dimension=*/one_dimensional);
   CheckPostOps(operands);
   CheckWindow(window, sizes, /*from=*/operands.source, /*to=*/operands.destination);
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(
-      library.functions().pooling_forward_primitive_desc_create(
-          &descriptor, library.engine(), kForwardInference, ReadAlgorithm(attributes), operands.source.Describe().get(),
-          operands.destination.Describe().get(), window.strides.data(), sizes.data(), window.dilations.data(),
-          window.padding_low.data(), window.padding_high.data(), MakePrimitiveAttributes(operands.chain).get()),
-      "choosing a pooling");
-  return MakePlan(operands, OwnedDescriptor(descriptor));
+  return MakePlan(
+      operands,
+      Choose("choosing a pooling", library.functions().pooling_forward_primitive_desc_create, library.engine(),
+             kForwardInference, ReadAlgorithm(attributes), operands.source.Describe().get(),
+             operands.destination.Describe().get(), window.strides.data(), sizes.data(), window.dilations.data(),
+             window.padding_low.data(), window.padding_high.data(), MakePrimitiveAttributes(operands.chain).get()));
 }
 
 const Family<Plan> family("pooling");

@@ -47,15 +47,6 @@ const std::map<std::string, Algorithm>& BinaryAlgorithms() {
   return *algorithms;
 }
 
-Algorithm FindAlgorithm(const std::map<std::string, Algorithm>& algorithms, const std::string& name,
-                        const std::string& role) {
-  auto found = algorithms.find(name);
-  if (found != algorithms.end()) return found->second;
-  std::string valid;
-  for (const auto& [known, algorithm] : algorithms) valid += (valid.empty() ? "" : ", ") + known;
-  Invalid(role + ".algorithm: expected one of " + valid + ", got '" + name + "'");
-}
-
 constexpr int kMaxPostOps = 32;
 constexpr int kPostOpStep = 32768;
 constexpr int kOlderPostOpStep = 16384;
@@ -71,13 +62,11 @@ int FindPostOpStep() {
   library.Check(onednn.post_ops_create(&post_ops), "probing post-ops");
   PostOpChain chain{OwnedPostOps(post_ops), {}};
   library.Check(onednn.post_ops_append_binary(post_ops, kBinaryAdd, memory.get()), "probing post-ops");
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(onednn.matmul_primitive_desc_create(&descriptor, library.engine(), memory.get(), memory.get(), nullptr,
-                                                    memory.get(), MakePrimitiveAttributes(chain).get()),
-                "probing post-ops");
-  OwnedDescriptor owned(descriptor);
+  OwnedDescriptor descriptor =
+      Choose("probing post-ops", onednn.matmul_primitive_desc_create, library.engine(), memory.get(), memory.get(),
+             nullptr, memory.get(), MakePrimitiveAttributes(chain).get());
   const MemoryDescriptor* found =
-      onednn.primitive_desc_query_md(descriptor, kQueryArgument, kPostOpStep | kArgumentBinaryOperand);
+      onednn.primitive_desc_query_md(descriptor.get(), kQueryArgument, kPostOpStep | kArgumentBinaryOperand);
   const bool known = found != nullptr && onednn.memory_desc_equal(found, memory.get());
   return known ? kPostOpStep : kOlderPostOpStep;
 }
@@ -117,10 +106,10 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
     }
     const std::string algorithm = post_op->Text("algorithm");
     if (kind == "eltwise") {
-      library.Check(
-          library.functions().post_ops_append_eltwise(post_ops, FindAlgorithm(EltwiseAlgorithms(), algorithm, role),
-                                                      post_op->Real("alpha"), post_op->Real("beta")),
-          role + ": appending eltwise " + algorithm);
+      library.Check(library.functions().post_ops_append_eltwise(
+                        post_ops, Named(EltwiseAlgorithms(), algorithm, role + ".algorithm"), post_op->Real("alpha"),
+                        post_op->Real("beta")),
+                    role + ": appending eltwise " + algorithm);
     } else if (kind == "binary") {
       auto [found, operand] = ReadBinaryPostOp(attributes, role, dims);
       if (add_unit_dimension) operand = operand.WithUnitDimension();
@@ -143,7 +132,7 @@ BinaryPostOp ReadBinaryPostOp(const Attributes& attributes, const std::string& r
   if (kind != "binary") Invalid(role + ".kind: expected binary, got '" + kind + "'");
   Tensor operand = ReadOperand(*post_op, role);
   CheckRepeats(operand, dims);
-  return {FindAlgorithm(BinaryAlgorithms(), post_op->Text("algorithm"), role), std::move(operand)};
+  return {Named(BinaryAlgorithms(), post_op->Text("algorithm"), role + ".algorithm"), std::move(operand)};
 }
 
 OwnedAttributes MakePrimitiveAttributes(const PostOpChain& chain) {

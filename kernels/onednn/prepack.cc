@@ -23,9 +23,7 @@ CallPlan PlanOfCall(const Attributes& attributes) {
     Invalid("attribute 'weights_format': expected packed, got '" + attributes.Text("weights_format") + "'");
   }
   CallPlan call = PrepackablePlanner(target)(attributes);
-  if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) {
-    call.prepacked.Check(attributes, call.implementation);
-  }
+  call.prepacked.CheckIfDescribed(attributes, call.implementation);
   if (call.prepacked.bytes == 0) {
     Unsupported(call.implementation + " of " + target + " reads these weights as they are: there is nothing to pack");
   }
@@ -38,13 +36,10 @@ CallPlan Plan(const Attributes& attributes) {
   const Operand& weights = call.operands[kWeightsOperand];
   const MemoryDescriptor* preferred =
       library.functions().primitive_desc_query_md(call.descriptor.get(), kQueryArgument, weights.index);
-  PrimitiveDescriptor* reorder = nullptr;
-  library.Check(
-      library.functions().reorder_primitive_desc_create(&reorder, weights.tensor.Describe().get(), library.engine(),
-                                                        preferred, library.engine(), MakePrimitiveAttributes({}).get()),
-      "weights: choosing a reorder between their layout and the preferred one");
   CallPlan plan;
-  plan.descriptor.reset(reorder);
+  plan.descriptor = Choose("weights: choosing a reorder between their layout and the preferred one",
+                           library.functions().reorder_primitive_desc_create, weights.tensor.Describe().get(),
+                           library.engine(), preferred, library.engine(), MakePrimitiveAttributes({}).get());
   plan.implementation = call.implementation;  // which the weights are prepacked for
   plan.spatial_dimensions = call.spatial_dimensions;
   plan.operands.push_back({weights.tensor, kArgumentSource, {}, {}});

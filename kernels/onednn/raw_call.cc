@@ -39,6 +39,7 @@ void Fill(void* memory, ElementType type, int64_t bytes) {
       return Fill<uint16_t>(memory, bytes, 0x3800, 10);
     case ElementType::kS8:
     case ElementType::kU8:
+    case ElementType::kPred:
       return Fill<uint8_t>(memory, bytes, 0, 7);
   }
 }

@@ -34,13 +34,11 @@ CallPlan Plan(const Attributes& attributes) {
   const size_t rank = operands.source.dims.size();
   if (rank < 2) Invalid("src: expected at least 2 dimensions, got " + std::to_string(rank));
   if (operands.destination.dims != operands.source.dims) Invalid("dst: expected the dimensions of src");
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.Function<CreateSoftmax>("softmax_forward_primitive_desc_create")(
-                    &descriptor, library.engine(), kForwardInference, ReadAlgorithm(attributes),
-                    operands.source.Describe().get(), operands.destination.Describe().get(), static_cast<int>(rank) - 1,
-                    MakePrimitiveAttributes(operands.chain).get()),
-                "choosing a softmax");
-  return MakePlan(operands, OwnedDescriptor(descriptor));
+  return MakePlan(
+      operands, Choose("choosing a softmax", library.Function<CreateSoftmax>("softmax_forward_primitive_desc_create"),
+                       library.engine(), kForwardInference, ReadAlgorithm(attributes), operands.source.Describe().get(),
+                       operands.destination.Describe().get(), static_cast<int>(rank) - 1,
+                       MakePrimitiveAttributes(operands.chain).get()));
 }
 
 const Family<Plan> family("softmax");

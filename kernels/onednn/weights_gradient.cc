@@ -32,15 +32,13 @@ CallPlan Plan(const Attributes& attributes) {
   // The fast implementations sum into blocked weights and read the data with channels last: the small weights are
   // reordered in every call, and the data where it lies otherwise (a GEMM over plain weights is 2 to 50 times
   // slower; left to choose a layout for grouped data, oneDNN takes one that it has only a GEMM for).
-  PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(
-      library.functions().convolution_backward_weights_primitive_desc_create(
-          &descriptor, library.engine(), kConvolutionDirect, operands.source.WithChannelsLast().Describe().get(),
-          operands.destination.DescribeAnyFormat().get(), nullptr, operands.weights.WithChannelsLast().Describe().get(),
-          window.strides.data(), window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
-          nullptr, MakePrimitiveAttributes({}).get()),
-      "choosing a weights gradient");
-  return MakePlan(operands, OwnedDescriptor(descriptor),
+  OwnedDescriptor descriptor =
+      Choose("choosing a weights gradient", library.functions().convolution_backward_weights_primitive_desc_create,
+             library.engine(), kConvolutionDirect, operands.source.WithChannelsLast().Describe().get(),
+             operands.destination.DescribeAnyFormat().get(), nullptr,
+             operands.weights.WithChannelsLast().Describe().get(), window.strides.data(), window.dilations.data(),
+             window.padding_low.data(), window.padding_high.data(), nullptr, MakePrimitiveAttributes({}).get());
+  return MakePlan(operands, std::move(descriptor),
                   {kArgumentSource, kArgumentDestinationGradient, kArgumentWeightsGradient});
 }
 

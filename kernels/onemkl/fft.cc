@@ -10,7 +10,7 @@
 #include "common/failure.h"
 #include "common/family.h"
 #include "common/provider.h"
-#include "lapack/matrix.h"
+#include "common/scalar.h"
 #include "onemkl/dfti.h"
 
 namespace hlo_dispatch::onemkl {
@@ -72,7 +72,7 @@ struct Destroy {
 class Transform {
  public:
   Transform(const Provider& provider, Kind kind, const Tensor& source, const Tensor& destination, size_t rank,
-            const lapack::Scalar& scalar)
+            const Scalar& scalar)
       : provider_(provider), functions_(Functions(provider)), kind_(kind) {
     source_bytes_ = kind == kReal ? scalar.real_bytes() : 2 * scalar.real_bytes();
     destination_bytes_ = kind == kInverseReal ? scalar.real_bytes() : 2 * scalar.real_bytes();
@@ -204,7 +204,7 @@ class Fft final : public Routine {
     if (dimensions < 1 || dimensions > 3) Unsupported("attribute 'rank': 1 to 3");
     const auto kind = static_cast<Kind>(number);
     const auto rank = static_cast<size_t>(dimensions);
-    const lapack::Scalar scalar = lapack::ScalarFromAttributes(attributes);
+    const Scalar scalar = ScalarFromAttributes(attributes);
     if (scalar.is_complex() != (kind != kReal)) Invalid("attribute 'type': does not fit the kind of transform");
     const Tensor source = TensorFromAttributes(attributes, "src", rank);
     const Tensor destination = TensorFromAttributes(attributes, "dst", rank);

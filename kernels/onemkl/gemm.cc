@@ -15,6 +15,7 @@
 #include "common/checked.h"
 #include "common/failure.h"
 #include "common/family.h"
+#include "common/rounding.h"
 
 namespace hlo_dispatch::onemkl {
 
@@ -84,12 +85,10 @@ int64_t CacheBytes(int64_t threads) {
 }
 
 int64_t Pieces(int64_t count, int64_t wanted, int64_t grain) {
-  return std::max<int64_t>(1, std::min(wanted, (count + grain - 1) / grain));
+  return std::max<int64_t>(1, std::min(wanted, CeilOfRatio(count, grain)));
 }
 
-int64_t Width(int64_t count, int64_t pieces, int64_t grain) {
-  return ((count + pieces - 1) / pieces + grain - 1) / grain * grain;
-}
+int64_t Width(int64_t count, int64_t pieces, int64_t grain) { return RoundUpTo(CeilOfRatio(count, pieces), grain); }
 
 }  // namespace
 
@@ -164,15 +163,14 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
 
   const int64_t rows = destination_.rows, columns = destination_.columns;
   const double work = static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(source_.columns);
-  const int64_t threads =
-      static_cast<int64_t>(std::clamp(work / kMinPerThread, 1.0, static_cast<double>(parallel.threads())));
+  const int64_t threads = parallel.ThreadsFor(work, kMinPerThread);
   // What is shared out is what gemm need not pack more than once: each thread has its own part of the larger factor.
   const bool shares_columns = panels_.has_value() || rows <= columns;
   const int64_t across = panels_.has_value() ? panels_->count()
                          : shares_columns    ? Pieces(columns, threads, kColumnGrain)
                                              : 1;
   const int64_t down =
-      shares_columns && !panels_.has_value() ? 1 : Pieces(rows, (threads + across - 1) / across, kRowGrain);
+      shares_columns && !panels_.has_value() ? 1 : Pieces(rows, CeilOfRatio(threads, across), kRowGrain);
   const int64_t width = panels_.has_value() ? panels_->Begin(1) : Width(columns, across, kColumnGrain);
   const int64_t height = Width(rows, down, kRowGrain);
   const auto multiply = [&](int64_t piece) {
@@ -187,7 +185,7 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
       if (!epilogue_.is_empty()) epilogue_.Apply(values, destination_, part, others);
     }
   };
-  parallel.For(across * down, (across * down + threads - 1) / threads, [&](int64_t from, int64_t to) {
+  parallel.For(across * down, CeilOfRatio(across * down, threads), [&](int64_t from, int64_t to) {
     const ThreadLimit limit(provider_, 1);
     for (int64_t i = from; i < to; ++i) multiply(i);
   });

@@ -25,9 +25,7 @@ class Prepack final : public Routine {
               kGemm + "), got '" + target + "'");
     }
     if (call_.prepacked() == nullptr) Invalid("attribute 'weights_format': expected packed");
-    if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) {
-      call_.prepacked()->Check(attributes, call_.implementation());
-    }
+    call_.prepacked()->CheckIfDescribed(attributes, call_.implementation());
     if (call_.panels() == nullptr) {
       Unsupported(call_.implementation() + " reads these weights as they are: there is nothing to pack");
     }

@@ -9,6 +9,7 @@
 #include "common/checked.h"
 #include "common/failure.h"
 #include "common/pool_size.h"
+#include "common/rounding.h"
 #include "onemkl/prepacked_alignment.h"
 
 namespace hlo_dispatch::onemkl {
@@ -26,8 +27,6 @@ struct Header {
   uint64_t distance;  // of the first panel from the buffer's beginning
 };
 constexpr int64_t kHeaderBytes = 64;
-
-int64_t RoundedUp(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
 
 // What oneMKL says of itself, where it chooses among instruction sets.
 std::string InstructionsOf(const Provider& provider) {
@@ -51,9 +50,9 @@ uint64_t Hash(const std::string& text) {
 int64_t PanelWidth(int64_t rows, int64_t columns) {
   const int64_t threads = PoolThreads();
   const int64_t sharing_rows = std::clamp<int64_t>(rows / kMinRows, 1, threads);
-  const int64_t wanted = (threads + sharing_rows - 1) / sharing_rows;
+  const int64_t wanted = CeilOfRatio(threads, sharing_rows);
   const int64_t panels = std::clamp<int64_t>(columns / kMinColumns, 1, wanted);
-  return RoundedUp((columns + panels - 1) / panels, kColumnGrain);
+  return RoundUpTo(CeilOfRatio(columns, panels), kColumnGrain);
 }
 
 }  // namespace
@@ -66,12 +65,12 @@ PrepackedPanels::PrepackedPanels(const Provider& provider, const GemmFunctions& 
       weights_(weights),
       operand_(GemmOperand::Of(weights, /*by_row=*/true, "weights")),
       width_(PanelWidth(rows, weights.columns)),
-      count_((weights.columns + width_ - 1) / width_) {
+      count_(CeilOfRatio(weights.columns, width_)) {
   const std::string what = "weights: packed";
   for (int64_t i = 0; i < count_; ++i) {
     const size_t bytes = functions_.packed_bytes(kPackedB, rows_, Columns(i), static_cast<int>(weights_.rows));
     if (bytes == 0 || bytes > static_cast<size_t>(kMaxBytes)) Unsupported(what + ": oneMKL packs no such matrix");
-    panel_bytes_ = std::max(panel_bytes_, RoundedUp(static_cast<int64_t>(bytes), kPage));
+    panel_bytes_ = std::max(panel_bytes_, RoundUpTo(static_cast<int64_t>(bytes), kPage));
   }
   const int64_t plain = weights_.rows * weights_.columns * static_cast<int64_t>(sizeof(float));
   is_worth_its_memory_ = count_ * (panel_bytes_ / kMaxTimesLarger) <= plain;
@@ -80,7 +79,7 @@ PrepackedPanels::PrepackedPanels(const Provider& provider, const GemmFunctions& 
     const int depth = static_cast<int>(weights_.rows);
     alignment_ = std::max(alignment_, PrepackedAlignment(provider_, functions_, rows_, Columns(i), depth));
   }
-  panel_bytes_ = RoundedUp(panel_bytes_, alignment_);
+  panel_bytes_ = RoundUpTo(panel_bytes_, alignment_);
   const int64_t padding =
       Sum(alignment_, kHeaderBytes, what);  // for the head, and up to where the first panel may begin
   prepacked_.bytes = Bytes(Sum(Product(count_, panel_bytes_, what), padding, what), 1, what);
@@ -96,7 +95,7 @@ int64_t PrepackedPanels::Begin(int64_t panel) const { return std::min(panel * wi
 void PrepackedPanels::Prepack(const float* weights, void* buffer, const Parallel& parallel) const {
   char* begin = static_cast<char*>(buffer);
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin));
-  const int64_t first = RoundedUp(address + static_cast<int64_t>(sizeof(Header)), alignment_);
+  const int64_t first = RoundUpTo(address + static_cast<int64_t>(sizeof(Header)), alignment_);
   const Header header{mark_, static_cast<uint64_t>(first - address)};
   std::memcpy(begin, &header, sizeof(header));
   parallel.For(count_, 1, [&](int64_t from, int64_t to) {

@@ -47,11 +47,11 @@ inline void Check(hlo_dispatch_error* error) {
   throw PythonError();
 }
 
-// Runs `body`, turning whatever it throws into a Python exception.
-template <typename Body>
-PyObject* RaisingInPython(Body body) {
+// A function as Python calls it: what it throws becomes a Python exception.
+template <Owned (*function)(PyObject* arguments)>
+PyObject* Python(PyObject*, PyObject* arguments) {
   try {
-    return body().release();
+    return function(arguments).release();
   } catch (const PythonError&) {
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());

@@ -11,27 +11,23 @@
 namespace hlo_dispatch::python {
 namespace {
 
-PyObject* LoadOnednn(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    PyObject* path = nullptr;
-    int bind = 0;
-    if (!PyArg_ParseTuple(arguments, "O&p", PyUnicode_FSConverter, &path, &bind)) throw PythonError();
-    const Owned owned(path);
-    hlo_dispatch_loaded loaded;
-    Check(hlo_dispatch_load_onednn(PyBytes_AsString(path), bind, &loaded));
-    return Checked(Py_BuildValue("(sss)", loaded.version, loaded.runtime, loaded.note));
-  });
+Owned LoadOnednn(PyObject* arguments) {
+  PyObject* path = nullptr;
+  int bind = 0;
+  if (!PyArg_ParseTuple(arguments, "O&p", PyUnicode_FSConverter, &path, &bind)) throw PythonError();
+  const Owned owned(path);
+  hlo_dispatch_loaded loaded;
+  Check(hlo_dispatch_load_onednn(PyBytes_AsString(path), bind, &loaded));
+  return Checked(Py_BuildValue("(sss)", loaded.version, loaded.runtime, loaded.note));
 }
 
-PyObject* LoadOnemkl(PyObject*, PyObject* given) {
-  return RaisingInPython([&] {
-    PyObject* path = nullptr;
-    if (!PyUnicode_FSConverter(given, &path)) throw PythonError();
-    const Owned owned(path);
-    hlo_dispatch_loaded loaded;
-    Check(hlo_dispatch_load_onemkl(PyBytes_AsString(path), &loaded));
-    return Checked(Py_BuildValue("(ss)", loaded.version, loaded.runtime));
-  });
+Owned LoadOnemkl(PyObject* given) {
+  PyObject* path = nullptr;
+  if (!PyUnicode_FSConverter(given, &path)) throw PythonError();
+  const Owned owned(path);
+  hlo_dispatch_loaded loaded;
+  Check(hlo_dispatch_load_onemkl(PyBytes_AsString(path), &loaded));
+  return Checked(Py_BuildValue("(ss)", loaded.version, loaded.runtime));
 }
 
 PyObject* load_in_python = nullptr;  // set once, under Python's lock
@@ -49,12 +45,10 @@ void AskPython(const char* name, hlo_dispatch_fail fail, void* why) {
   PyGILState_Release(state);
 }
 
-PyObject* LoadWith(PyObject*, PyObject* function) {
-  return RaisingInPython([&] {
-    if (load_in_python == nullptr) load_in_python = Py_NewRef(function);
-    hlo_dispatch_load_with(AskPython);
-    return Owned(Py_NewRef(Py_None));
-  });
+Owned LoadWith(PyObject* function) {
+  if (load_in_python == nullptr) load_in_python = Py_NewRef(function);
+  hlo_dispatch_load_with(AskPython);
+  return Owned(Py_NewRef(Py_None));
 }
 
 constexpr char kSignals[] = "hlo_dispatch signal actions";
@@ -63,27 +57,23 @@ void RestoreSignals(PyObject* capsule) {
   hlo_dispatch_restore_signals(static_cast<hlo_dispatch_signals*>(PyCapsule_GetPointer(capsule, kSignals)));
 }
 
-PyObject* KeepSignals(PyObject*, PyObject*) {
-  return RaisingInPython([] { return Checked(PyCapsule_New(hlo_dispatch_keep_signals(), kSignals, RestoreSignals)); });
-}
+Owned KeepSignals(PyObject*) { return Checked(PyCapsule_New(hlo_dispatch_keep_signals(), kSignals, RestoreSignals)); }
 
-PyObject* OfferScipy(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    PyObject* functions = nullptr;
-    const char* version = nullptr;
-    if (!PyArg_ParseTuple(arguments, "O!s", &PyDict_Type, &functions, &version)) throw PythonError();
-    std::vector<const char*> names;
-    std::vector<void*> addresses;
-    PyObject* name = nullptr;
-    PyObject* address = nullptr;
-    for (Py_ssize_t position = 0; PyDict_Next(functions, &position, &name, &address);) {
-      names.push_back(PyUnicode_AsUTF8AndSize(name, nullptr));
-      addresses.push_back(names.back() == nullptr ? nullptr : PyLong_AsVoidPtr(address));
-      if (PyErr_Occurred()) throw PythonError();
-    }
-    Check(hlo_dispatch_offer_scipy(names.data(), addresses.data(), names.size(), version));
-    return Owned(Py_NewRef(Py_None));
-  });
+Owned OfferScipy(PyObject* arguments) {
+  PyObject* functions = nullptr;
+  const char* version = nullptr;
+  if (!PyArg_ParseTuple(arguments, "O!s", &PyDict_Type, &functions, &version)) throw PythonError();
+  std::vector<const char*> names;
+  std::vector<void*> addresses;
+  PyObject* name = nullptr;
+  PyObject* address = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(functions, &position, &name, &address);) {
+    names.push_back(PyUnicode_AsUTF8AndSize(name, nullptr));
+    addresses.push_back(names.back() == nullptr ? nullptr : PyLong_AsVoidPtr(address));
+    if (PyErr_Occurred()) throw PythonError();
+  }
+  Check(hlo_dispatch_offer_scipy(names.data(), addresses.data(), names.size(), version));
+  return Owned(Py_NewRef(Py_None));
 }
 
 struct SupportQuery {
@@ -114,29 +104,23 @@ Owned AnswerOf(Ask ask) {
   return Checked(told);
 }
 
-PyObject* Plan(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    const SupportQuery query = ReadSupportQuery(arguments);
-    return AnswerOf(
-        [&](hlo_dispatch_answer** answer) { return hlo_dispatch_plan(query.target, query.attributes.get(), answer); });
-  });
+Owned Plan(PyObject* arguments) {
+  const SupportQuery query = ReadSupportQuery(arguments);
+  return AnswerOf(
+      [&](hlo_dispatch_answer** answer) { return hlo_dispatch_plan(query.target, query.attributes.get(), answer); });
 }
 
-PyObject* Ask(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    const SupportQuery query = ReadSupportQuery(arguments);
-    int64_t number = 0;
-    Check(hlo_dispatch_ask(query.target, query.attributes.get(), &number));
-    return Checked(PyLong_FromLongLong(number));
-  });
+Owned Ask(PyObject* arguments) {
+  const SupportQuery query = ReadSupportQuery(arguments);
+  int64_t number = 0;
+  Check(hlo_dispatch_ask(query.target, query.attributes.get(), &number));
+  return Checked(PyLong_FromLongLong(number));
 }
 
-PyObject* WaitForAnswer(PyObject*, PyObject* number) {
-  return RaisingInPython([&] {
-    const long long asked = PyLong_AsLongLong(number);
-    if (asked == -1 && PyErr_Occurred()) throw PythonError();
-    return AnswerOf([&](hlo_dispatch_answer** answer) { return hlo_dispatch_wait(asked, answer); });
-  });
+Owned WaitForAnswer(PyObject* number) {
+  const long long asked = PyLong_AsLongLong(number);
+  if (asked == -1 && PyErr_Occurred()) throw PythonError();
+  return AnswerOf([&](hlo_dispatch_answer** answer) { return hlo_dispatch_wait(asked, answer); });
 }
 
 constexpr char kRawCall[] = "hlo_dispatch raw call";
@@ -145,57 +129,51 @@ void FreeRawCall(PyObject* capsule) {
   hlo_dispatch_raw_call_free(static_cast<hlo_dispatch_raw_call*>(PyCapsule_GetPointer(capsule, kRawCall)));
 }
 
-PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    const char* target = nullptr;
-    PyObject *attributes = nullptr, *buffers = nullptr;
-    if (!PyArg_ParseTuple(arguments, "sO!O!", &target, &PyDict_Type, &attributes, &PyList_Type, &buffers)) {
-      throw PythonError();
-    }
-    std::vector<void*> addresses;
-    std::vector<int64_t> sizes;
-    for (Py_ssize_t i = 0; i < PyList_Size(buffers); ++i) {
-      unsigned long long address = 0;
-      long long bytes = 0;
-      if (!PyArg_ParseTuple(PyList_GetItem(buffers, i), "KL", &address, &bytes)) throw PythonError();
-      addresses.push_back(reinterpret_cast<void*>(static_cast<uintptr_t>(address)));
-      sizes.push_back(bytes);
-    }
-    const OwnedAttributes stored = StoreDictionary(attributes);
-    hlo_dispatch_raw_call* call = nullptr;
-    Check([&] {
-      WithoutLock without_lock;
-      return hlo_dispatch_raw_call_new(target, stored.get(), addresses.data(), sizes.data(), addresses.size(), &call);
-    }());
-    PyObject* capsule = PyCapsule_New(call, kRawCall, FreeRawCall);
-    if (capsule == nullptr) hlo_dispatch_raw_call_free(call);
-    return Checked(capsule);
-  });
+Owned MakeRawCall(PyObject* arguments) {
+  const char* target = nullptr;
+  PyObject *attributes = nullptr, *buffers = nullptr;
+  if (!PyArg_ParseTuple(arguments, "sO!O!", &target, &PyDict_Type, &attributes, &PyList_Type, &buffers)) {
+    throw PythonError();
+  }
+  std::vector<void*> addresses;
+  std::vector<int64_t> sizes;
+  for (Py_ssize_t i = 0; i < PyList_Size(buffers); ++i) {
+    unsigned long long address = 0;
+    long long bytes = 0;
+    if (!PyArg_ParseTuple(PyList_GetItem(buffers, i), "KL", &address, &bytes)) throw PythonError();
+    addresses.push_back(reinterpret_cast<void*>(static_cast<uintptr_t>(address)));
+    sizes.push_back(bytes);
+  }
+  const OwnedAttributes stored = StoreDictionary(attributes);
+  hlo_dispatch_raw_call* call = nullptr;
+  Check([&] {
+    WithoutLock without_lock;
+    return hlo_dispatch_raw_call_new(target, stored.get(), addresses.data(), sizes.data(), addresses.size(), &call);
+  }());
+  PyObject* capsule = PyCapsule_New(call, kRawCall, FreeRawCall);
+  if (capsule == nullptr) hlo_dispatch_raw_call_free(call);
+  return Checked(capsule);
 }
 
-PyObject* RunRawCall(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    PyObject* capsule = nullptr;
-    long long count = 0;
-    if (!PyArg_ParseTuple(arguments, "OL", &capsule, &count)) throw PythonError();
-    auto* call = static_cast<hlo_dispatch_raw_call*>(PyCapsule_GetPointer(capsule, kRawCall));
-    if (call == nullptr) throw PythonError();
-    Check([&] {
-      WithoutLock without_lock;
-      return hlo_dispatch_raw_call_run(call, count);
-    }());
-    return Checked(PyBool_FromLong(1));
-  });
+Owned RunRawCall(PyObject* arguments) {
+  PyObject* capsule = nullptr;
+  long long count = 0;
+  if (!PyArg_ParseTuple(arguments, "OL", &capsule, &count)) throw PythonError();
+  auto* call = static_cast<hlo_dispatch_raw_call*>(PyCapsule_GetPointer(capsule, kRawCall));
+  if (call == nullptr) throw PythonError();
+  Check([&] {
+    WithoutLock without_lock;
+    return hlo_dispatch_raw_call_run(call, count);
+  }());
+  return Checked(PyBool_FromLong(1));
 }
 
-PyObject* Finish(PyObject*, PyObject*) {
-  return RaisingInPython([] {
-    {
-      WithoutLock without_lock;
-      hlo_dispatch_finish();
-    }
-    return Checked(PyBool_FromLong(1));
-  });
+Owned Finish(PyObject*) {
+  {
+    WithoutLock without_lock;
+    hlo_dispatch_finish();
+  }
+  return Checked(PyBool_FromLong(1));
 }
 
 Owned Capsule(const void* address) { return Checked(PyCapsule_New(const_cast<void*>(address), nullptr, nullptr)); }
@@ -216,20 +194,18 @@ void SetItem(const Owned& dictionary, const char* name, const Owned& value) {
   if (PyDict_SetItemString(dictionary.get(), name, value.get()) != 0) throw PythonError();
 }
 
-PyObject* Registrations(PyObject*, PyObject*) {
-  return RaisingInPython([] {
-    Owned types = Checked(PyDict_New());
-    for (size_t i = 0; i < hlo_dispatch_state_type_count(); ++i) {
-      const hlo_dispatch_state_type& type = *hlo_dispatch_state_type_at(i);
-      SetItem(types, type.name, TypeCapsules(type));
-    }
-    Owned targets = Checked(PyDict_New());
-    for (size_t i = 0; i < hlo_dispatch_kernel_count(); ++i) {
-      const hlo_dispatch_kernel& kernel = *hlo_dispatch_kernel_at(i);
-      SetItem(targets, kernel.target, StageCapsules(kernel));
-    }
-    return Checked(Py_BuildValue("{sNsN}", "types", types.release(), "targets", targets.release()));
-  });
+Owned Registrations(PyObject*) {
+  Owned types = Checked(PyDict_New());
+  for (size_t i = 0; i < hlo_dispatch_state_type_count(); ++i) {
+    const hlo_dispatch_state_type& type = *hlo_dispatch_state_type_at(i);
+    SetItem(types, type.name, TypeCapsules(type));
+  }
+  Owned targets = Checked(PyDict_New());
+  for (size_t i = 0; i < hlo_dispatch_kernel_count(); ++i) {
+    const hlo_dispatch_kernel& kernel = *hlo_dispatch_kernel_at(i);
+    SetItem(targets, kernel.target, StageCapsules(kernel));
+  }
+  return Checked(Py_BuildValue("{sNsN}", "types", types.release(), "targets", targets.release()));
 }
 
 // What Python reads of a kernel: hlo_dispatch/vendor/registry.py has the names.
@@ -249,66 +225,63 @@ Owned Describe(const hlo_dispatch_kernel& kernel) {
                                kernel.may_write_over_source != 0 ? Py_True : Py_False));
 }
 
-PyObject* Registry(PyObject*, PyObject*) {
-  return RaisingInPython([] {
-    Owned kernels = Checked(PyList_New(0));
-    for (size_t i = 0; i < hlo_dispatch_kernel_count(); ++i) {
-      if (PyList_Append(kernels.get(), Describe(*hlo_dispatch_kernel_at(i)).get()) != 0) throw PythonError();
-    }
-    return Checked(Py_BuildValue("{sLsssN}", "abi", static_cast<long long>(hlo_dispatch_abi()), "own_version",
-                                 hlo_dispatch_own_version(), "kernels", kernels.release()));
-  });
+Owned Registry(PyObject*) {
+  Owned kernels = Checked(PyList_New(0));
+  for (size_t i = 0; i < hlo_dispatch_kernel_count(); ++i) {
+    if (PyList_Append(kernels.get(), Describe(*hlo_dispatch_kernel_at(i)).get()) != 0) throw PythonError();
+  }
+  return Checked(Py_BuildValue("{sLsssN}", "abi", static_cast<long long>(hlo_dispatch_abi()), "own_version",
+                               hlo_dispatch_own_version(), "kernels", kernels.release()));
 }
 
-PyObject* NanosecondsAtPeak(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    int threads = 0;
-    long long rounds = 0, nanoseconds = 0;
-    if (!PyArg_ParseTuple(arguments, "iL", &threads, &rounds)) throw PythonError();
-    {
-      WithoutLock without_lock;
-      nanoseconds = hlo_dispatch_nanoseconds_at_peak(threads, rounds);
-    }
-    return Checked(PyLong_FromLongLong(nanoseconds));
-  });
+Owned NanosecondsAtPeak(PyObject* arguments) {
+  int threads = 0;
+  long long rounds = 0, nanoseconds = 0;
+  if (!PyArg_ParseTuple(arguments, "iL", &threads, &rounds)) throw PythonError();
+  {
+    WithoutLock without_lock;
+    nanoseconds = hlo_dispatch_nanoseconds_at_peak(threads, rounds);
+  }
+  return Checked(PyLong_FromLongLong(nanoseconds));
 }
 
-PyObject* LibraryPath(PyObject*, PyObject*) {
-  return RaisingInPython([] { return Checked(PyUnicode_DecodeFSDefault(hlo_dispatch_library_path())); });
-}
+Owned LibraryPath(PyObject*) { return Checked(PyUnicode_DecodeFSDefault(hlo_dispatch_library_path())); }
 
 PyMethodDef methods[] = {
-    {"load_onednn", LoadOnednn, METH_VARARGS,
+    {"load_onednn", Python<LoadOnednn>, METH_VARARGS,
      "load_onednn(path, bind threads) -> (version, runtime, note): opens oneDNN for this process."},
-    {"keep_signals", KeepSignals, METH_NOARGS,
+    {"keep_signals", Python<KeepSignals>, METH_NOARGS,
      "keep_signals() -> object: when it goes, signal handlers that libraries loaded meanwhile took over are put back."},
-    {"load_with", LoadWith, METH_O,
+    {"load_with", Python<LoadWith>, METH_O,
      "load_with(function): function(name of a library) loads it and returns why not, or ''; called when an executable "
      "first needs it. The first function given stays."},
-    {"load_onemkl", LoadOnemkl, METH_O,
+    {"load_onemkl", Python<LoadOnemkl>, METH_O,
      "load_onemkl(path) -> (version, runtime): opens oneMKL for this process; its BLAS and LAPACK can be called then."},
-    {"offer_scipy", OfferScipy, METH_VARARGS,
+    {"offer_scipy", Python<OfferScipy>, METH_VARARGS,
      "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},
-    {"plan", Plan, METH_VARARGS,
+    {"plan", Python<Plan>, METH_VARARGS,
      "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call, "
      "bytes of packed weights, their layout)"},
-    {"ask", Ask, METH_VARARGS,
+    {"ask", Python<Ask>, METH_VARARGS,
      "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
-    {"wait", WaitForAnswer, METH_O, "wait(number) -> what plan would have returned or raised; once for each number"},
-    {"raw_call", MakeRawCall, METH_VARARGS,
+    {"wait", Python<WaitForAnswer>, METH_O,
+     "wait(number) -> what plan would have returned or raised; once for each number"},
+    {"raw_call", Python<MakeRawCall>, METH_VARARGS,
      "raw_call(target, attributes, buffers) -> the call on these operands, without XLA."},
-    {"run_raw", RunRawCall, METH_VARARGS,
+    {"run_raw", Python<RunRawCall>, METH_VARARGS,
      "run_raw(call, count): runs a raw call so often; not from two threads at once."},
-    {"finish", Finish, METH_NOARGS, "finish(): drops unanswered questions and waits for those being worked on."},
-    {"registrations", Registrations, METH_NOARGS,
+    {"finish", Python<Finish>, METH_NOARGS,
+     "finish(): drops unanswered questions and waits for those being worked on."},
+    {"registrations", Python<Registrations>, METH_NOARGS,
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
-    {"registry", Registry, METH_NOARGS,
+    {"registry", Python<Registry>, METH_NOARGS,
      "registry() -> {'abi': ..., 'own_version': ..., 'kernels': [...]}: what there is to be called; loads nothing."},
-    {"nanoseconds_at_peak", NanosecondsAtPeak, METH_VARARGS,
+    {"nanoseconds_at_peak", Python<NanosecondsAtPeak>, METH_VARARGS,
      "nanoseconds_at_peak(threads, rounds) -> processor time of the slowest of them for so many rounds of arithmetic "
      "at "
      "the peak of the vector units; 0 where they could not run at the same time."},
-    {"library_path", LibraryPath, METH_NOARGS, "library_path() -> the file of the library that all of this is in."},
+    {"library_path", Python<LibraryPath>, METH_NOARGS,
+     "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -17,6 +17,7 @@
 #include "common/family.h"
 #include "common/halves.h"
 #include "common/processor.h"
+#include "common/rounding.h"
 #include "quantized_matmul/arithmetic.h"
 #include "quantized_matmul/halves.h"
 #include "quantized_matmul/problem.h"
@@ -35,8 +36,6 @@ constexpr int64_t kColumnGrain = 64, kMinColumns = 256;
 const Arithmetic& BestArithmetic() {
   return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
 }
-
-int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / grain * grain; }
 
 class QuantizedMatmul final : public Routine {
  public:
@@ -74,10 +73,9 @@ class QuantizedMatmul final : public Routine {
       values = separate_sums.get();
     }
     const auto work = static_cast<double>(WeightBytes(problem_.weights.type, problem_.weights.depth * columns));
-    const auto threads =
-        static_cast<int64_t>(std::clamp(work / kMinPerThread, 1.0, static_cast<double>(parallel.threads())));
+    const int64_t threads = parallel.ThreadsFor(work, kMinPerThread);
     const int64_t width = Width(threads);
-    const int64_t pieces = (columns + width - 1) / width;
+    const int64_t pieces = CeilOfRatio(columns, width);
     parallel.For(pieces, threads == 1 ? pieces : 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const Part part{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
@@ -129,8 +127,8 @@ class QuantizedMatmul final : public Routine {
   // Of a piece, in columns.
   int64_t Width(int64_t threads) const {
     const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
-    const int64_t shared = std::max(kMinColumns, (problem_.weights.columns + pieces - 1) / pieces);
-    return RoundedUp(shared, kColumnGrain);
+    const int64_t shared = std::max(kMinColumns, CeilOfRatio(problem_.weights.columns, pieces));
+    return RoundUpTo(shared, kColumnGrain);
   }
 
   void Multiply(const WidenedMatrix& source, const char* buffer, const std::optional<GroupScales>& scales,

@@ -127,7 +127,7 @@ def test_what_was_not_packed_here_is_refused() -> None:
     broken[8:16] = 255  # where it says where the panels begin
     refused(reading(call, form), with_prepacked(call, form, broken), expected)
     short = with_prepacked(call, form, np.zeros(form.bytes - 1, np.uint8))
-    refused(reading(call, form), short, f"weights: expected {form.bytes} bytes of U8")
+    refused(reading(call, form), short, f"weights: expected {form.bytes} bytes of u8")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def fails(call, *fragments, operands=None, **changes):
 
 def test_operand_of_another_size():
     call = product()
-    fails(call, "weights: expected 80 bytes of f32, got 60 bytes of F32",
+    fails(call, "weights: expected 80 bytes of f32, got 60 bytes of f32",
           operands=[call.operands[0], np.ones((3, 5), np.float32)])  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def test_operand_of_another_type():
     call = product()
     fails(
         call,
-        "src: expected 48 bytes of f32, got 48 bytes of S32",
+        "src: expected 48 bytes of f32, got 48 bytes of s32",
         operands=[np.ones((3, 4), np.int32), call.operands[1]],
     )
 
@@ -146,4 +146,4 @@ def test_part_reaches_beyond_its_buffer():
 
 
 def test_buffer_of_a_part_has_another_size():
-    fails(product(), "src: expected 80 bytes of f32, got 48 bytes of F32", src_offset=2, src_elements=20)
+    fails(product(), "src: expected 80 bytes of f32, got 48 bytes of f32", src_offset=2, src_elements=20)

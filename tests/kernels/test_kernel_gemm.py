@@ -205,7 +205,7 @@ def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fr
 
 def test_operands_of_another_size_are_an_error() -> None:
     call, *_ = product(5, 8, 6)
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"weights: expected 192 bytes of F32, got 196 bytes of F32"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"weights: expected 192 bytes of f32, got 196 bytes of f32"):
         call.compiled()(call.operands[0], np.zeros((7, 7), np.float32))
 
 

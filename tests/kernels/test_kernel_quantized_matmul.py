@@ -259,7 +259,7 @@ def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fr
 
 @pytest.mark.parametrize(
     ("kind", "wanted"),
-    [("s4", "48 bytes of S4"), ("s8", "48 bytes of S8"), ("bf16", "96 bytes of BF16"), ("f32", "192 bytes of F32")],
+    [("s4", "48 bytes of s4"), ("s8", "48 bytes of s8"), ("bf16", "96 bytes of bf16"), ("f32", "192 bytes of f32")],
 )
 def test_a_buffer_of_another_type(kind: str, wanted: str) -> None:
     product = quantized_matmul(2, 8, 6, kind=kind)

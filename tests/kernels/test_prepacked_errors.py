@@ -88,14 +88,14 @@ def test_another_abi() -> None:
 def test_buffers_of_another_size_or_type() -> None:
     _, form = product()
     expected = f"weights: expected {form.bytes} bytes of u8, got"
-    reader_says(f"{expected} {form.bytes + 1} bytes of U8", packed=np.zeros(form.bytes + 1, np.uint8))
-    reader_says(f"{expected} {form.bytes} bytes of F32", packed=np.zeros(form.bytes // 4, np.float32))
-    reader_says(f"{expected} 8000 bytes of F32", packed=np.ones((40, 50), np.float32))
+    reader_says(f"{expected} {form.bytes + 1} bytes of u8", packed=np.zeros(form.bytes + 1, np.uint8))
+    reader_says(f"{expected} {form.bytes} bytes of f32", packed=np.zeros(form.bytes // 4, np.float32))
+    reader_says(f"{expected} 8000 bytes of f32", packed=np.ones((40, 50), np.float32))
 
 
 def test_what_is_packed_has_another_size_or_type() -> None:
-    packer_says("weights: expected 8000 bytes of f32, got 4000 bytes of F32", weights=np.ones((40, 25), np.float32))
-    packer_says("weights: expected 8000 bytes of f32, got 8000 bytes of S32", weights=np.ones((40, 50), np.int32))
+    packer_says("weights: expected 8000 bytes of f32, got 4000 bytes of f32", weights=np.ones((40, 25), np.float32))
+    packer_says("weights: expected 8000 bytes of f32, got 8000 bytes of s32", weights=np.ones((40, 50), np.int32))
 
 
 def test_the_packed_buffer_has_another_size() -> None:

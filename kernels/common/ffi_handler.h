@@ -1,12 +1,15 @@
-// Conversion of exceptions in FFI handlers to XLA errors.
-#ifndef HLO_DISPATCH_COMMON_FFI_FAILURE_H_
-#define HLO_DISPATCH_COMMON_FFI_FAILURE_H_
+// What XLA's FFI handlers share: exceptions become errors of XLA's; the state of a call, which instantiation makes and
+// execution is given.
+#ifndef HLO_DISPATCH_COMMON_FFI_HANDLER_H_
+#define HLO_DISPATCH_COMMON_FFI_HANDLER_H_
 
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "common/failure.h"
 #include "common/ffi.h"
+#include "common/registry.h"
 
 namespace hlo_dispatch {
 
@@ -37,6 +40,22 @@ xla::ffi::Error Guarded(const char* target, const Body& body) {
   }
 }
 
+// `State` has a static member `id`.
+template <typename State>
+const StateType& RegisterState(const char* name) {
+  static const XLA_FFI_TypeInfo info = xla::ffi::MakeTypeInfo<State>();
+  return Register(StateType{name, &State::id, &info});
+}
+
+// What make() makes, or the error that it throws.
+template <typename Make>
+auto Instantiated(const std::string& target, const Make& make) -> xla::ffi::ErrorOr<decltype(make())> {
+  decltype(make()) state;
+  xla::ffi::Error error = Guarded(target.c_str(), [&] { state = make(); });
+  if (error.failure()) return xla::ffi::Unexpected(std::move(error));
+  return state;
+}
+
 }  // namespace hlo_dispatch
 
-#endif  // HLO_DISPATCH_COMMON_FFI_FAILURE_H_
+#endif  // HLO_DISPATCH_COMMON_FFI_HANDLER_H_
