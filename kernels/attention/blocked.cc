@@ -17,9 +17,9 @@ namespace {
 // So many multiply-adds, some ten microseconds, are worth waking a thread for.
 constexpr double kMinPerThread = 1 << 19;
 
-// What the splits of one row have found, as one row of the result.
-void Join(const Shared& s, const float* parts, int64_t distance, const Matrix& destination, int64_t row,
-          std::vector<float>& sums) {
+// Combines the partial results of one row's splits (split-K).
+void Combine(const Shared& s, const float* parts, int64_t distance, const Matrix& destination, int64_t row,
+             std::vector<float>& sums) {
   const int64_t width = s.problem.width();
   float peak = -std::numeric_limits<float>::infinity(), total = 0;
   for (int64_t i = 0; i < s.tiling.splits; ++i) peak = std::max(peak, parts[i * distance]);
@@ -30,7 +30,7 @@ void Join(const Shared& s, const float* parts, int64_t distance, const Matrix& d
     total += factor * part[1];
     for (int64_t c = 0; c < width; ++c) sums[static_cast<size_t>(c)] += factor * part[2 + c];
   }
-  const Matrix to = From(destination, row, 0);
+  const Matrix to = BlockAt(destination, row, 0);
   s.arithmetic.put(sums.data(), width, 1.0f / total, const_cast<char*>(to.first), to.type, to.column_bytes);
 }
 
@@ -72,7 +72,7 @@ void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineB
   const int64_t row_floats = problem.width() + 2;
   const int64_t rows = problem.batch * problem.queries();
   std::vector<float> parts(tiling.splits > 1 ? static_cast<size_t>(tiling.splits * rows * row_floats) : 0);
-  // The long ones first, so that no thread is left with one at the end.
+  // The long ones first, for load balance.
   const bool from_behind = IsCausal(problem);
   const int64_t count = blocks * tiling.splits;
   parallel.For(count, threads == 1 ? count : 1, [&](int64_t begin, int64_t end) {
@@ -95,8 +95,8 @@ void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineB
   if (tiling.splits == 1) return;
   std::vector<float> sums(static_cast<size_t>(RoundUpTo(problem.width(), arithmetic.lanes)));
   for (int64_t row = 0; row < rows; ++row) {
-    Join(shared, parts.data() + row * row_floats, rows * row_floats,
-         problem.destination.At(buffers.results[0], row / problem.queries()), row % problem.queries(), sums);
+    Combine(shared, parts.data() + row * row_floats, rows * row_floats,
+            problem.destination.At(buffers.results[0], row / problem.queries()), row % problem.queries(), sums);
   }
 }
 

@@ -12,8 +12,8 @@ namespace {
 // e to the power of less is 0 in f32.
 constexpr float kVanishing = 104.0f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// What a thread may keep for its next task: heads of some thousand numbers need more.
-constexpr int64_t kMaxKept = 8 << 20;
+// The largest buffer that a thread caches: heads of some thousand numbers need more.
+constexpr int64_t kMaxCachedBytes = 8 << 20;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t que
            int64_t last_key)
     : s_(shared),
       a_(shared.arithmetic),
-      panels_of_values_(shared.problem.width(), a_),
+      value_panels_(shared.problem.width(), a_),
       first_query_(first_query),
       queries_(queries),
       first_key_(first_key),
@@ -44,56 +44,56 @@ Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t que
     return at;
   };
   const int64_t query = place(queries_ * row_units), keys = place(score_stride_ * row_units),
-                values = place((t.keys + 1) * panels_of_values_.padded()),
-                fetched = place(t.keys * std::max(row_units, panels_of_values_.padded())),
-                scores = place(t.at_once * score_stride_), sums = place(queries_ * panels_of_values_.padded()),
+                values = place((t.keys + 1) * value_panels_.padded()),
+                fetched = place(t.keys * std::max(row_units, value_panels_.padded())),
+                scores = place(t.tile_queries * score_stride_), sums = place(queries_ * value_panels_.padded()),
                 numbers = place(3 * queries_);
   auto* all = reinterpret_cast<float*>(MemoryOf(4 * total));
-  query_room_ = all + query;
+  query_copy_ = all + query;
   keys_ = all + keys;
   values_ = all + values;
-  fetched_ = all + fetched;
+  copied_rows_ = all + fetched;
   scores_ = all + scores;
   sums_ = all + sums;
   peaks_ = all + numbers;
   totals_ = peaks_ + queries_;
   factors_ = totals_ + queries_;
-  std::fill(sums_, sums_ + queries_ * panels_of_values_.padded(), 0.0f);
+  std::fill(sums_, sums_ + queries_ * value_panels_.padded(), 0.0f);
   std::fill(peaks_, peaks_ + queries_, -kInfinity);
   std::fill(totals_, totals_ + queries_, 0.0f);
 }
 
-// Memory that is new is slow to write to, so a thread keeps its own for the next call.
+// Fresh memory is slow to write to (page faults), so each thread caches its buffer for the next call.
 char* Task::MemoryOf(int64_t bytes) {
   static thread_local Memory cached;
-  static thread_local int64_t kept_bytes = 0;
+  static thread_local int64_t cached_bytes = 0;
   const auto allocated = [bytes] {
     return Memory(static_cast<char*>(::operator new(static_cast<size_t>(bytes), std::align_val_t(64))));
   };
-  if (bytes > kMaxKept) {
+  if (bytes > kMaxCachedBytes) {
     large_ = allocated();
     return large_.get();
   }
-  if (bytes > kept_bytes) {
-    kept_bytes = 0;
+  if (bytes > cached_bytes) {
+    cached_bytes = 0;
     cached.reset();
     cached = allocated();
-    kept_bytes = bytes;
+    cached_bytes = bytes;
   }
   return cached.get();
 }
 
 void Task::Run() {
-  queries_lines_ = ContiguousRows(From(query_, first_query_, 0), queries_, s_.problem.depth(), query_room_);
+  query_rows_ = ContiguousRows(BlockAt(query_, first_query_, 0), queries_, s_.problem.depth(), query_copy_);
   for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
     const int64_t last = std::min(last_key_, first + s_.tiling.keys);
     bool is_packed = false;
-    ForPieces([&](int64_t row, int64_t rows) {
-      const Range seen = VisibleKeys(row, rows, first, last);
-      if (seen.begin >= seen.end) return;
-      if (!is_packed) Pack(first, last);
+    ForTiles([&](int64_t row, int64_t rows) {
+      const Range visible = VisibleKeys(row, rows, first, last);
+      if (visible.begin >= visible.end) return;
+      if (!is_packed) PackPanels(first, last);
       is_packed = true;
-      Take(row, rows, first, last, seen);
+      AttendTile(row, rows, first, last, visible);
     });
   }
   if (may_skip_) SkipHiddenKeys();
@@ -101,8 +101,8 @@ void Task::Run() {
 
 void Task::Finish(const Matrix& destination) const {
   for (int64_t r = 0; r < queries_; ++r) {
-    const Matrix row = From(destination, first_query_ + r, 0);
-    a_.put(sums_ + r * panels_of_values_.padded(), s_.problem.width(), 1.0f / totals_[r], const_cast<char*>(row.first),
+    const Matrix row = BlockAt(destination, first_query_ + r, 0);
+    a_.put(sums_ + r * value_panels_.padded(), s_.problem.width(), 1.0f / totals_[r], const_cast<char*>(row.first),
            row.type, row.column_bytes);
   }
 }
@@ -112,75 +112,75 @@ void Task::StorePartial(float* to) const {
   for (int64_t r = 0; r < queries_; ++r, to += width + 2) {
     to[0] = peaks_[r];
     to[1] = totals_[r];
-    std::copy_n(sums_ + r * panels_of_values_.padded(), width, to + 2);
+    std::copy_n(sums_ + r * value_panels_.padded(), width, to + 2);
   }
 }
 
-Lines Task::ContiguousRows(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch) const {
+Rows Task::ContiguousRows(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch) const {
   const int64_t bytes = s_.pairs ? 2 : 4;
   const bool is_whole = columns * bytes % 4 == 0 && matrix.row_bytes % 4 == 0;
   const bool is_type = matrix.type == (s_.pairs ? ElementType::kBF16 : ElementType::kF32);
   if (is_type && is_whole && (matrix.column_bytes == bytes || columns == 1)) {
     return {matrix.first, matrix.row_bytes};
   }
-  return Fetched(matrix, rows, columns, scratch, CeilOfRatio(columns * bytes, 4));
+  return CopiedRows(matrix, rows, columns, scratch, CeilOfRatio(columns * bytes, 4));
 }
 
-Lines Task::RowsInPlace(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, bool whole) const {
+Rows Task::RowsInPlace(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, bool whole) const {
   if (!whole || columns % a_.lanes == 0) {
     if (matrix.type == ElementType::kF32 && matrix.column_bytes == 4) return {matrix.first, matrix.row_bytes};
     if (matrix.type == ElementType::kBF16 && matrix.column_bytes == 2) {
       return {matrix.first, matrix.row_bytes, Units::kBF16};
     }
   }
-  return Fetched(matrix, rows, columns, scratch, RoundUpTo(columns, a_.lanes));
+  return CopiedRows(matrix, rows, columns, scratch, RoundUpTo(columns, a_.lanes));
 }
 
-Lines Task::Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, int64_t units) const {
+Rows Task::CopiedRows(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, int64_t units) const {
   a_.fetch(s_.pairs, matrix, rows, columns, reinterpret_cast<char*>(scratch), 4 * units);
   return {reinterpret_cast<const char*>(scratch), 4 * units};
 }
 
-void Task::Pack(int64_t first, int64_t last) {
+void Task::PackPanels(int64_t first, int64_t last) {
   const int64_t keys = last - first;
   if (s_.is_direct) {
-    key_lines_ = RowsInPlace(From(key_, first, 0), keys, s_.problem.depth(), keys_, false);
-    value_lines_ = RowsInPlace(From(value_, first, 0), keys, s_.problem.width(), values_, true);
+    key_rows_ = RowsInPlace(BlockAt(key_, first, 0), keys, s_.problem.depth(), keys_, false);
+    value_rows_ = RowsInPlace(BlockAt(value_, first, 0), keys, s_.problem.width(), values_, true);
     return;
   }
-  const Lines key = ContiguousRows(From(key_, first, 0), keys, s_.problem.depth(), fetched_);
+  const Rows key = ContiguousRows(BlockAt(key_, first, 0), keys, s_.problem.depth(), copied_rows_);
   const Panels panels(keys, a_);
   for (int64_t p = 0; p < panels.count(); ++p) {
     const int64_t begin = panels.Begin(p), end = std::min(keys, panels.Begin(p + 1));
     a_.pack_columns(key.first + begin * key.bytes, key.bytes, end - begin, s_.units, keys_ + begin * s_.units,
                     panels.Vectors(p) * a_.lanes);
   }
-  const Lines value = ContiguousRows(From(value_, first, 0), keys, s_.problem.width(), fetched_);
+  const Rows value = ContiguousRows(BlockAt(value_, first, 0), keys, s_.problem.width(), copied_rows_);
   const int64_t value_units = s_.pairs ? CeilOfRatio(keys, 2) : keys;
-  for (int64_t p = 0; p < panels_of_values_.count(); ++p) {
-    const int64_t begin = panels_of_values_.Begin(p);
-    const int64_t end = std::min(s_.problem.width(), panels_of_values_.Begin(p + 1));
+  for (int64_t p = 0; p < value_panels_.count(); ++p) {
+    const int64_t begin = value_panels_.Begin(p);
+    const int64_t end = std::min(s_.problem.width(), value_panels_.Begin(p + 1));
     a_.pack_rows(s_.pairs, value.first + begin * (s_.pairs ? 2 : 4), value.bytes, keys, end - begin,
-                 values_ + begin * value_units, panels_of_values_.Vectors(p) * a_.lanes);
+                 values_ + begin * value_units, value_panels_.Vectors(p) * a_.lanes);
   }
 }
 
 Task::Range Task::VisibleKeys(int64_t row, int64_t rows, int64_t first, int64_t last) const {
-  Range seen{0, last - first};
-  if (!may_skip_) return seen;
+  Range visible{0, last - first};
+  if (!may_skip_) return visible;
   const int64_t query = s_.problem.is_one_query ? 0 : first_query_ + row;
   const int64_t last_query = s_.problem.is_one_query ? 0 : query + rows - 1;
   for (const Step& step : s_.problem.steps) {
     if (!step.may_skip) continue;
-    if (step.kind == StepKind::kCausal) seen.end = std::min(seen.end, last_query + 1 + step.reach - first);
-    if (step.kind == StepKind::kWindow) seen.begin = std::max(seen.begin, query - step.reach + 1 - first);
+    if (step.kind == StepKind::kCausal) visible.end = std::min(visible.end, last_query + 1 + step.reach - first);
+    if (step.kind == StepKind::kWindow) visible.begin = std::max(visible.begin, query - step.reach + 1 - first);
   }
   for (const Step& step : s_.problem.steps) {
-    if (!step.may_skip || step.kind != StepKind::kSelect || seen.begin >= seen.end) continue;
-    seen = UnmaskedRange(From(others_[step.operand], first_query_ + row, first), rows, seen);
+    if (!step.may_skip || step.kind != StepKind::kSelect || visible.begin >= visible.end) continue;
+    visible = UnmaskedRange(BlockAt(others_[step.operand], first_query_ + row, first), rows, visible);
   }
-  if (seen.begin >= seen.end) return {0, 0};
-  return {seen.begin / a_.lanes * a_.lanes, std::min(last - first, RoundUpTo(seen.end, a_.lanes))};
+  if (visible.begin >= visible.end) return {0, 0};
+  return {visible.begin / a_.lanes * a_.lanes, std::min(last - first, RoundUpTo(visible.end, a_.lanes))};
 }
 
 Task::Range Task::UnmaskedRange(const Matrix& mask, int64_t rows, const Range& range) {
@@ -209,34 +209,33 @@ void Task::SkipHiddenKeys() {
   for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
     const int64_t last = std::min(last_key_, first + s_.tiling.keys);
     bool skips = false;
-    ForPieces([&](int64_t row, int64_t rows) {
-      const Range seen = VisibleKeys(row, rows, first, last);
-      skips = skips || seen.begin > 0 || seen.end < last - first;
+    ForTiles([&](int64_t row, int64_t rows) {
+      const Range visible = VisibleKeys(row, rows, first, last);
+      skips = skips || visible.begin > 0 || visible.end < last - first;
     });
     if (!skips) continue;
-    if (vanishes && a_.is_finite(From(value_, first, 0), last - first, s_.problem.width())) continue;
-    Pack(first, last);
-    ForPieces([&](int64_t row, int64_t rows) {
-      const Range seen = VisibleKeys(row, rows, first, last);
-      if (seen.begin > 0) Take(row, rows, first, last, {0, seen.begin});
-      if (seen.end < last - first) Take(row, rows, first, last, {seen.end, last - first});
+    if (vanishes && a_.is_finite(BlockAt(value_, first, 0), last - first, s_.problem.width())) continue;
+    PackPanels(first, last);
+    ForTiles([&](int64_t row, int64_t rows) {
+      const Range visible = VisibleKeys(row, rows, first, last);
+      if (visible.begin > 0) AttendTile(row, rows, first, last, {0, visible.begin});
+      if (visible.end < last - first) AttendTile(row, rows, first, last, {visible.end, last - first});
     });
   }
 }
 
-void Task::Take(int64_t row, int64_t rows, int64_t first, int64_t last, const Range& range) {
+void Task::AttendTile(int64_t row, int64_t rows, int64_t first, int64_t last, const Range& range) {
   const Panels panels(last - first, a_);
-  const auto* queries = reinterpret_cast<const float*>(queries_lines_.first + row * queries_lines_.bytes);
+  const auto* queries = reinterpret_cast<const float*>(query_rows_.first + row * query_rows_.bytes);
   if (s_.is_direct) {
-    a_.dots(key_lines_.units, queries, queries_lines_.bytes / 4, key_lines_.first + range.begin * key_lines_.bytes,
-            key_lines_.bytes, scores_, score_stride_, rows, range.end - range.begin, s_.units, s_.first_scale);
+    a_.dots(key_rows_.units, queries, query_rows_.bytes / 4, key_rows_.first + range.begin * key_rows_.bytes,
+            key_rows_.bytes, scores_, score_stride_, rows, range.end - range.begin, s_.units, s_.first_scale);
   }
   for (int64_t p = panels.Of(range.begin); !s_.is_direct && p < panels.count() && panels.Begin(p) < range.end; ++p) {
     const int64_t begin = std::max(range.begin, panels.Begin(p)), end = std::min(range.end, panels.Begin(p + 1));
-    a_.scores(s_.pairs, queries, queries_lines_.bytes / 4,
-              keys_ + panels.Begin(p) * s_.units + (begin - panels.Begin(p)), panels.Vectors(p) * a_.lanes,
-              CeilOfRatio(end - begin, a_.lanes), scores_ + begin - range.begin, score_stride_, rows, s_.units,
-              s_.first_scale);
+    a_.scores(s_.pairs, queries, query_rows_.bytes / 4, keys_ + panels.Begin(p) * s_.units + (begin - panels.Begin(p)),
+              panels.Vectors(p) * a_.lanes, CeilOfRatio(end - begin, a_.lanes), scores_ + begin - range.begin,
+              score_stride_, rows, s_.units, s_.first_scale);
   }
   const int64_t count = range.end - range.begin;
   for (size_t i = s_.first_step; i < s_.problem.steps.size(); ++i) {
@@ -245,24 +244,24 @@ void Task::Take(int64_t row, int64_t rows, int64_t first, int64_t last, const Ra
     }
   }
   a_.weigh(s_.pairs, scores_, score_stride_, rows, count, peaks_ + row, totals_ + row, factors_ + row);
-  const int64_t padded = panels_of_values_.padded();
-  for (int64_t p = 0; p < panels_of_values_.count(); ++p) {
-    const Lines values = ValuesOf(p, last - first);
+  const int64_t padded = value_panels_.padded();
+  for (int64_t p = 0; p < value_panels_.count(); ++p) {
+    const Rows values = ValuesOf(p, last - first);
     a_.accumulate(values.units, scores_, score_stride_,
                   values.first + (s_.pairs ? range.begin / 2 : range.begin) * values.bytes, values.bytes,
-                  panels_of_values_.Vectors(p), sums_ + row * padded + panels_of_values_.Begin(p), padded, rows,
+                  value_panels_.Vectors(p), sums_ + row * padded + value_panels_.Begin(p), padded, rows,
                   s_.pairs ? CeilOfRatio(count, 2) : count, factors_ + row);
   }
 }
 
-Lines Task::ValuesOf(int64_t panel, int64_t keys) const {
-  const int64_t begin = panels_of_values_.Begin(panel);
+Rows Task::ValuesOf(int64_t panel, int64_t keys) const {
+  const int64_t begin = value_panels_.Begin(panel);
   if (s_.is_direct) {
-    return {value_lines_.first + begin * (value_lines_.units == Units::kBF16 ? 2 : 4), value_lines_.bytes,
-            value_lines_.units};
+    return {value_rows_.first + begin * (value_rows_.units == Units::kBF16 ? 2 : 4), value_rows_.bytes,
+            value_rows_.units};
   }
   const float* first = values_ + begin * (s_.pairs ? CeilOfRatio(keys, 2) : keys);
-  return {reinterpret_cast<const char*>(first), 4 * panels_of_values_.Vectors(panel) * a_.lanes,
+  return {reinterpret_cast<const char*>(first), 4 * value_panels_.Vectors(panel) * a_.lanes,
           s_.pairs ? Units::kPairs : Units::kF32};
 }
 
@@ -274,9 +273,9 @@ void Task::Apply(const Step& step, float* scores, int64_t row, int64_t key, int6
     case StepKind::kSoftcap:
       return a_.cap(scores, count, step.value);
     case StepKind::kAdd:
-      return a_.add(scores, count, From(others_[step.operand], row, key));
+      return a_.add(scores, count, BlockAt(others_[step.operand], row, key));
     case StepKind::kSelect:
-      return a_.select(scores, count, From(others_[step.operand], row, key), step.value);
+      return a_.select(scores, count, BlockAt(others_[step.operand], row, key), step.value);
     case StepKind::kCausal:
       return std::fill(scores + std::clamp<int64_t>(query + step.reach + 1 - key, 0, count), scores + count,
                        step.value);

@@ -15,7 +15,7 @@ constexpr int64_t kMaxKeys = 512;
 constexpr int64_t kMinKeys = 64;
 constexpr int64_t kMaxQueries = 480;
 constexpr int64_t kMinQueries = 48;
-constexpr int64_t kQueriesAtOnce = 48;
+constexpr int64_t kTileQueries = 48;
 // Blocks of queries for each thread, so that one that begins late or is slow keeps no other one waiting.
 constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kMinKeysPerSplit = 128;
@@ -44,8 +44,8 @@ Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t th
   int64_t count = std::max(CeilOfRatio(problem.queries(), max_queries),
                            std::min(wanted, CeilOfRatio(problem.queries(), kMinQueries)));
   // Pieces of one size, too, which are whole tiles of any arithmetic.
-  tiling.queries = std::min(problem.queries(), RoundUpTo(CeilOfRatio(problem.queries(), count), kQueriesAtOnce));
-  tiling.at_once = std::min(tiling.queries, kQueriesAtOnce);
+  tiling.queries = std::min(problem.queries(), RoundUpTo(CeilOfRatio(problem.queries(), count), kTileQueries));
+  tiling.tile_queries = std::min(tiling.queries, kTileQueries);
   tiling.tasks_per_batch = CeilOfRatio(problem.queries(), tiling.queries);
 
   const int64_t tasks = problem.batch * tiling.tasks_per_batch;

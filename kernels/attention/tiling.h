@@ -39,15 +39,15 @@ class Panels {
 };
 
 struct Tiling {
-  int64_t keys;             // of a block, which lies packed in the second-level cache
+  int64_t keys;             // of a block, which is packed in the second-level cache
   int64_t queries;          // of a task
-  int64_t at_once;          // queries of a task whose scores exist at one time
+  int64_t tile_queries;     // queries of a task whose scores exist at one time
   int64_t tasks_per_batch;  // blocks of queries
   int64_t splits;           // parts of the keys, where there are fewer blocks of queries than threads
   int64_t keys_per_split;
 };
 
-// Whether there are so few queries that keys and values are read as they lie: packing them would take longer.
+// Whether there are so few queries that keys and values are read in place: packing them would take longer.
 bool IsDirect(const Problem& problem);
 
 Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t threads);

@@ -116,15 +116,15 @@ void Epilogue::AddOperand(StridedArray operand, const std::vector<int64_t>& dims
   operands_.push_back(std::move(operand));
 }
 
-void Epilogue::Apply(float* values, const RowsAndColumns& result, const Part& part,
+void Epilogue::Apply(float* values, const RowsAndColumns& result, const Tile& tile,
                      const std::vector<const float*>& operands) const {
   const bool by_row = result.goes_by_row();
-  const int64_t begin = by_row ? part.row_begin : part.column_begin;
-  const int64_t end = by_row ? part.row_end : part.column_end;
-  const int64_t count = by_row ? part.column_end - part.column_begin : part.row_end - part.row_begin;
+  const int64_t begin = by_row ? tile.row_begin : tile.column_begin;
+  const int64_t end = by_row ? tile.row_end : tile.column_end;
+  const int64_t count = by_row ? tile.column_end - tile.column_begin : tile.row_end - tile.row_begin;
   for (int64_t line = begin; line < end; ++line) {
-    const int64_t row = by_row ? line : part.row_begin;
-    const int64_t column = by_row ? part.column_begin : line;
+    const int64_t row = by_row ? line : tile.row_begin;
+    const int64_t column = by_row ? tile.column_begin : line;
     float* y = values + row * result.row_stride + column * result.column_stride;
     for (const Step& step : steps_) {
       if (step.combine == nullptr) {

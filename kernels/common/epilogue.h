@@ -14,7 +14,7 @@
 namespace hlo_dispatch {
 
 // A part of the result, by rows and columns: [begin, end).
-struct Part {
+struct Tile {
   int64_t row_begin, row_end, column_begin, column_end;
 };
 
@@ -38,7 +38,7 @@ class Epilogue {
   // Args:
   //   values: the result's first element, which lies as `result` says.
   //   operands: their first elements.
-  void Apply(float* values, const RowsAndColumns& result, const Part& part,
+  void Apply(float* values, const RowsAndColumns& result, const Tile& tile,
              const std::vector<const float*>& operands) const;
 
  private:

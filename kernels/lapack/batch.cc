@@ -8,8 +8,8 @@ namespace {
 
 // OpenBLAS and oneMKL begin to use threads of their own at about this size.
 constexpr int64_t kMaxSmallElements = 96 * 96;
-// So much work is worth waking a thread for: some microseconds.
-constexpr int64_t kElementsPerPiece = 1 << 14;
+// Least work of a task, some microseconds: worth waking a thread for.
+constexpr int64_t kElementsPerTask = 1 << 14;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void ForBatch(const Provider& provider, const Matrix& matrices, const Parallel& 
   const int64_t batch = matrices.batch(), elements = matrices.rows * matrices.columns;
   const Parallel alone;
   if (batch > 1 && elements <= kMaxSmallElements) {
-    const int64_t least = std::max<int64_t>(1, kElementsPerPiece / std::max<int64_t>(1, elements));
+    const int64_t least = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, elements));
     const int64_t grain = std::max(least, batch / (8 * parallel.threads()));
     parallel.For(batch, grain, [&](int64_t begin, int64_t end) {
       const ThreadLimit limit(provider, 1);

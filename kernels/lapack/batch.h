@@ -1,4 +1,4 @@
-// A family's work on every matrix of a batch.
+// Loop over the matrices of a batch.
 #ifndef HLO_DISPATCH_LAPACK_BATCH_H_
 #define HLO_DISPATCH_LAPACK_BATCH_H_
 
@@ -11,8 +11,8 @@
 
 namespace hlo_dispatch::lapack {
 
-// Calls one(index, parallel) for every matrix. Small matrices are shared out to XLA's threads, each of which runs
-// the library on its own alone; large ones come one after another, and the library uses its threads for each.
+// Calls one(index, parallel) for every matrix. Small matrices are distributed over XLA's threads, each of which runs
+// the library single-threaded; large ones are computed one after another, each by all of the library's threads.
 void ForBatch(const Provider& provider, const Matrix& matrices, const Parallel& parallel,
               const std::function<void(int64_t, const Parallel&)>& one);
 

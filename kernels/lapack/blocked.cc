@@ -12,18 +12,18 @@ namespace hlo_dispatch::lapack::blocked {
 
 namespace {
 
-// Columns that are factored or solved before the rest is updated: a panel of them stays in the second-level cache,
-// and whole panels of either type make up a block.
+// Block size: columns that are factored or solved before the trailing matrix is updated. A panel of them stays in the
+// second-level cache, and whole panels of either type make up a block.
 constexpr int64_t kBlock = 192;
 // Columns of the trailing matrix that one thread updates at a time.
 constexpr int64_t kStrip = 64;
-// Panels of right-hand sides that one thread may solve at a time, so that each coefficient is read once for all.
+// Panels of right-hand sides that one thread solves at a time, so that each coefficient is read once for all.
 constexpr int64_t kMaxPanels = 4;
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max() / 2;
 
 // --- Cholesky -------------------------------------------------------------------------------------------------
 
-// One block of columns of the lower factor, and everything below it, as panels of `width` columns each.
+// A block column of the lower factor, from the diagonal down, packed in panels of `width` columns each.
 template <typename T>
 class BlockColumn {
  public:
@@ -78,13 +78,13 @@ class BlockColumn {
     return n_;
   }
 
-  // Subtracts what the factored columns contribute to the triangle behind them.
+  // Updates the trailing matrix's lower triangle by the factored columns.
   void Update(const Parallel& parallel) const {
     const int64_t behind = n_ - first_ - width_;
     if (behind <= 0) return;
     const int64_t strips = CeilOfRatio(behind, kStrip);
     parallel.For(strips, 1, [&](int64_t begin, int64_t end) {
-      // The long strips first, that no thread is left with one at the end.
+      // The long strips first, for load balance.
       for (int64_t s = begin; s < end; ++s) UpdateStrip(IsLower() ? s : strips - 1 - s);
     });
   }
@@ -92,7 +92,7 @@ class BlockColumn {
  private:
   bool IsLower() const { return row_stride_ == 1; }
   T* Panel(int64_t p) const { return panels_.data() + p * kRows<T> * padded_; }
-  // Eight rows of the factor, one column after another: what the sums are multiplied with.
+  // The second operand of the update: eight rows of the factor, column by column.
   const T* Row(int64_t row) const { return Panel(row / kRows<T>) + row % kRows<T>; }
   int64_t Rows(int64_t p) const { return std::min(kRows<T>, n_ - first_ - p * kRows<T>); }
   T* At(int64_t p) const { return a_ + (first_ + p * kRows<T>)*row_stride_ + first_ * column_stride_; }
@@ -109,8 +109,8 @@ class BlockColumn {
     }
   }
 
-  // As memory has it, where rows are neighbours: the factor's where it is lower, its transpose's where it is upper.
-  // Both are the same sums, on one side of the diagonal or the other.
+  // Column-major: of the factor where it is lower, of its transpose where it is upper. Both are the same sums, on one
+  // side of the diagonal or the other.
   void UpdateStrip(int64_t strip) const {
     const int64_t leading = IsLower() ? column_stride_ : row_stride_;
     const int64_t begin = width_ + strip * kStrip;  // counted from first_, as panels' rows are
@@ -153,8 +153,8 @@ void Factor(char uplo, int64_t n, void* a, int64_t leading, int* info, const Par
 
 // --- triangular solve -------------------------------------------------------------------------------------------
 
-// A lower triangular matrix as the sums want it: eight rows a block, column after column, and behind them the
-// triangle on the diagonal with its inverses.
+// A lower triangular matrix, packed for the solve: panels of eight rows, column by column, and at the end of each the
+// triangle on the diagonal with the reciprocals of the diagonal.
 template <typename T>
 class Coefficients {
  public:
@@ -209,8 +209,8 @@ int64_t LeadingZeros(const T* panel, int64_t columns) {
   return (first - panel) / (kRows<T> * kColumns) * kColumns;
 }
 
-// How many panels make a piece: the more the better, as long as no thread is left waiting.
-int64_t PanelsPerPiece(int64_t panels, int64_t threads) {
+// Panels per task: the more the better, as long as no thread is idle.
+int64_t PanelsPerTask(int64_t panels, int64_t threads) {
   int64_t best = 1;
   const auto longest = [&](int64_t count) { return CeilOfRatio(CeilOfRatio(panels, count), threads) * count; };
   for (int64_t count = 2; count <= kMaxPanels; ++count) {
@@ -266,12 +266,12 @@ void Solve(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t 
   const Coefficients<T> g(matrix, size, row_stride, column_stride, unit, parallel);
   const int64_t padded = Padded(size);
   const int64_t panels = CeilOfRatio(sides, kRows<T>);
-  const int64_t per_piece = PanelsPerPiece(panels, parallel.threads());
-  parallel.For(CeilOfRatio(panels, per_piece), 1, [&](int64_t begin, int64_t end) {
-    const Buffer<T> z(per_piece * kRows<T> * padded);
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t first = piece * per_piece;
-      const int64_t count = std::min(per_piece, panels - first);
+  const int64_t per_task = PanelsPerTask(panels, parallel.threads());
+  parallel.For(CeilOfRatio(panels, per_task), 1, [&](int64_t begin, int64_t end) {
+    const Buffer<T> z(per_task * kRows<T> * padded);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t first = task * per_task;
+      const int64_t count = std::min(per_task, panels - first);
       int64_t zeros = padded;
       for (int64_t p = 0; p < count; ++p) {
         const int64_t row = (first + p) * kRows<T>;

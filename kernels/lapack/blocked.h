@@ -1,5 +1,5 @@
-// Cholesky factors, triangular solves and products of our own, on XLA's thread pool: for processors with AVX-512 that
-// neither oneMKL nor the OpenBLAS inside SciPy uses it on. Real matrices, column-major, as LAPACK has them.
+// Blocked Cholesky factorization, triangular solve and triangular matrix product of our own, on XLA's thread pool: for
+// processors with AVX-512 that neither oneMKL nor the OpenBLAS inside SciPy uses it on. Real, column-major matrices.
 #ifndef HLO_DISPATCH_LAPACK_BLOCKED_H_
 #define HLO_DISPATCH_LAPACK_BLOCKED_H_
 
@@ -10,7 +10,7 @@
 
 namespace hlo_dispatch::lapack::blocked {
 
-// LAPACK's potrf. The other triangle is left alone.
+// LAPACK's potrf. The other triangle is not touched.
 using Potrf = void (*)(char uplo, int64_t n, void* a, int64_t leading, int* info, const Parallel& parallel);
 
 // BLAS's trsm with alpha 1, from `b` into `x` (m x n, any strides, the same or apart).
@@ -18,19 +18,19 @@ using Trsm = void (*)(char side, char uplo, bool transposed, bool unit, int64_t 
                       int64_t leading, const void* b, int64_t b_row_stride, int64_t b_column_stride, void* x,
                       int64_t x_row_stride, int64_t x_column_stride, const Parallel& parallel);
 
-// c (m x n, dense columns `leading` apart) = a (m x k) · b (k x n), both with any strides. Panels' zeros at either end
-// of the sum are left out: of triangular matrices, half or two thirds of the work.
+// c (m x n, column-major, leading dimension `leading`) = a (m x k) · b (k x n), both with any strides. Zeros of a panel
+// at either end of the sum are skipped: of triangular matrices, half or two thirds of the work.
 using Product = void (*)(int64_t m, int64_t n, int64_t k, const void* a, int64_t a_row_stride, int64_t a_column_stride,
                          const void* b, int64_t b_row_stride, int64_t b_column_stride, void* c, int64_t leading,
                          const Parallel& parallel);
 
-// potrf for every matrix of a batch, copied (and symmetrised, if so) on the way.
+// potrf for every matrix of a batch, copied (and symmetrised, if so) while it is packed.
 using PotrfBatch = void (*)(char uplo, const Matrix& a, const void* source, bool symmetrised, const Matrix& factor,
                             void* destination, int* info, const Parallel& parallel);
 // nullptr where the matrices are large, one alone, or lie at uneven distances; throws likewise.
 PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor);
 
-// LAPACK's getrf, of matrices that fit into the first-level cache.
+// LAPACK's getrf, for matrices that fit into the first-level cache.
 using Getrf = void (*)(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info);
 // Throws likewise, and where there are too many rows.
 Getrf FindGetrf(const Scalar& scalar, int64_t rows);

@@ -63,7 +63,7 @@ inline __attribute__((always_inline)) void Multiply(typename Wide<T>::Vector (&s
   }
 }
 
-// The sums as part of a panel, for what needs them one by one.
+// Stores a register tile of sums into a panel.
 template <typename T>
 inline __attribute__((always_inline)) void StoreSums(const typename Wide<T>::Vector (&sums)[kColumns][3], T* values) {
 #pragma GCC unroll 8

@@ -7,9 +7,9 @@
 
 namespace hlo_dispatch::lapack::blocked {
 
-// Columns that are worked on at once: with three vectors of rows, 24 of the 32 registers hold sums.
+// Columns of a register tile: with three vectors of rows, 24 of the 32 registers hold sums.
 inline constexpr int64_t kColumns = 8;
-// Rows of a panel. A panel holds that many rows of a matrix, column after column, without gaps.
+// Rows of a panel and of a register tile. A panel holds that many rows of a matrix, packed column by column.
 template <typename T>
 inline constexpr int64_t kRows = 3 * 64 / static_cast<int64_t>(sizeof(T));
 
@@ -29,18 +29,18 @@ void Unpack(const T* panel, T* m, int64_t row_stride, int64_t column_stride, int
 template <typename T>
 void Subtract(T* c, const T* a, int64_t depth, const T* g, int64_t g_stride);
 
-// The same on part of a column-major matrix: elements (r, q) with r < rows, q < columns, and r - q >= lowest or
+// The same on a tile of a column-major matrix: elements (r, q) with r < rows, q < columns, and r - q >= lowest or
 // r - q <= highest.
 template <typename T>
 void SubtractFrom(T* c, int64_t leading, const T* a, int64_t depth, const T* g, int64_t g_stride, int64_t rows,
                   int64_t columns, int64_t lowest, int64_t highest);
 
-// c (+)= a · gᵀ on the first rows and columns of a column-major matrix; `fresh` leaves out what c was.
+// c (+)= a · gᵀ on the first rows and columns of a tile of a column-major matrix; `fresh` overwrites c.
 template <typename T>
 void AddTo(T* c, int64_t leading, const T* a, int64_t depth, const T* g, int64_t g_stride, int64_t rows,
            int64_t columns, bool fresh);
 
-// Where a panel is not 0, in columns, and whether all its elements are finite: 0 times others is not 0.
+// The columns of a panel that are not 0, and whether all its elements are finite: 0 times others is not 0.
 struct Extent {
   int64_t first = 0;
   int64_t last = 0;  // at most `first` where everything is 0

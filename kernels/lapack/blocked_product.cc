@@ -1,4 +1,4 @@
-// Products that leave out what is 0: a triangular matrix is found to be one while its panels are packed.
+// Matrix product that skips zeros: whether a matrix is triangular is found out while its panels are packed.
 #include <algorithm>
 #include <vector>
 
@@ -11,13 +11,13 @@ namespace hlo_dispatch::lapack::blocked {
 
 namespace {
 
-// Of a sum, so much is done for a panel of each side before the next part: both parts stay in the second-level cache.
+// Depth of a tile's sum (the k block): a panel of each side of that depth stays in the second-level cache.
 template <typename T>
 constexpr int64_t kDepth = 1536 / static_cast<int64_t>(sizeof(T));
-// Panels of a that meet each panel of b while that is in the cache.
-constexpr int64_t kPanelsAtOnce = 2;
+// Panels of a that are multiplied by each panel of b while that is in the cache.
+constexpr int64_t kTilePanels = 2;
 
-// Panels of a matrix of `rows` rows and `columns` columns, one behind the other.
+// A matrix packed in panels of kRows rows.
 template <typename T>
 class Panels {
  public:
@@ -44,7 +44,7 @@ struct Range {
   int64_t first, last;
 };
 
-// The part of the sum in which neither factor is 0 throughout; what is not finite makes 0 count.
+// The range of the sum in which neither panel is 0 throughout; times what is not finite, 0 counts.
 Range Intersection(const Extent& a, const Extent& b, int64_t depth) {
   Range range{0, depth};
   if (b.is_finite) range = {a.first, a.last};
@@ -68,11 +68,11 @@ void Multiply(int64_t m, int64_t n, int64_t k, const void* a, int64_t a_row_stri
                    std::min(height, n - j * height));
     }
   });
-  parallel.For(CeilOfRatio(panels_a, kPanelsAtOnce), 1, [&](int64_t begin, int64_t end) {
-    Panels<T> rows(kPanelsAtOnce, k);
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t first = piece * kPanelsAtOnce;
-      const int64_t count = std::min(kPanelsAtOnce, panels_a - first);
+  parallel.For(CeilOfRatio(panels_a, kTilePanels), 1, [&](int64_t begin, int64_t end) {
+    Panels<T> rows(kTilePanels, k);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t first = task * kTilePanels;
+      const int64_t count = std::min(kTilePanels, panels_a - first);
       for (int64_t p = 0; p < count; ++p) {
         const int64_t row = (first + p) * height;
         rows.Read(p, left + row * a_row_stride, a_row_stride, a_column_stride, std::min(height, m - row));

@@ -1,4 +1,4 @@
-// Cholesky factors of many small matrices, as many at once as a vector has lanes.
+// Batched Cholesky of small matrices, one matrix in each lane of a vector.
 #include <algorithm>
 
 #include "common/rounding.h"
@@ -11,13 +11,13 @@ namespace hlo_dispatch::lapack::blocked {
 namespace {
 
 // Groups of matrices that are worth waking a thread for: some microseconds.
-constexpr int64_t kElementsPerPiece = 1 << 14;
+constexpr int64_t kElementsPerTask = 1 << 14;
 
-// Lines as the factor has them, whatever the order of the other one.
-Lines LinesOf(const Matrix& matrix, bool by_column) {
-  const int64_t between = matrix.batch() > 1 ? matrix.Offset(1) / matrix.scalar.bytes : 0;
-  return by_column ? Lines{between, matrix.column_stride, matrix.row_stride}
-                   : Lines{between, matrix.row_stride, matrix.column_stride};
+// Strides of the matrices, transposed if the factor is column-major.
+BatchStrides StridesOf(const Matrix& matrix, bool by_column) {
+  const int64_t stride = matrix.batch() > 1 ? matrix.Offset(1) / matrix.scalar.bytes : 0;
+  return by_column ? BatchStrides{stride, matrix.column_stride, matrix.row_stride}
+                   : BatchStrides{stride, matrix.row_stride, matrix.column_stride};
 }
 
 template <typename T>
@@ -26,23 +26,23 @@ void Factor(char uplo, const Matrix& a, const void* source, bool symmetrised, co
   constexpr int64_t lanes = kLanes<T>;
   const int64_t n = factor.rows, count = factor.batch();
   const bool by_column = factor.is_column_major();
-  const Lines from = LinesOf(a, by_column), to = LinesOf(factor, by_column);
+  const BatchStrides from = StridesOf(a, by_column), to = StridesOf(factor, by_column);
   // An odd number of cache lines, so that those of a column do not meet in a few sets.
   const int64_t row = n | 1;
-  // By columns, the lower triangle of the matrix is the upper one of its lines.
+  // Transposed, the lower triangle is the upper one.
   const bool is_lower = (uplo == 'L') != by_column;
   const int64_t groups = CeilOfRatio(count, lanes);
-  const int64_t least = std::max<int64_t>(1, kElementsPerPiece / (n * n * lanes));
+  const int64_t least = std::max<int64_t>(1, kElementsPerTask / (n * n * lanes));
   parallel.For(groups, std::max(least, groups / (8 * parallel.threads())), [&](int64_t begin, int64_t end) {
     const Buffer<T> s(n * row * lanes);
     for (int64_t group = begin; group < end; ++group) {
       const int64_t first = group * lanes, some = std::min(lanes, count - first);
-      LoadLanes(s.data(), row, static_cast<const T*>(source) + first * from.between, from, n, some);
+      LoadLanes(s.data(), row, static_cast<const T*>(source) + first * from.matrix, from, n, some);
       if (symmetrised) SymmetriseLanes(s.data(), row, n);
       int found[lanes];
       FactorLanes(s.data(), n, is_lower ? row : 1, is_lower ? 1 : row, found);
       std::copy(found, found + some, info + first);
-      StoreLanes(s.data(), row, static_cast<T*>(destination) + first * to.between, to, n, some);
+      StoreLanes(s.data(), row, static_cast<T*>(destination) + first * to.matrix, to, n, some);
     }
   });
 }

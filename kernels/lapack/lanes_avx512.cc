@@ -8,7 +8,7 @@ namespace hlo_dispatch::lapack::blocked {
 
 namespace {
 
-// Rows that are worked on at once: as many sums as hide how long a multiply-add takes.
+// Rows of a tile: enough independent sums to hide the latency of a multiply-add.
 constexpr int64_t kRowsAtOnce = 4;
 
 template <typename T>
@@ -37,15 +37,15 @@ inline void ForElements(int64_t n, const Square& square, const Single& single) {
 }  // namespace
 
 template <typename T>
-void LoadLanes(T* s, int64_t row, const T* from, const Lines& lines, int64_t n, int64_t count) {
+void LoadLanes(T* s, int64_t row, const T* from, const BatchStrides& strides, int64_t n, int64_t count) {
   constexpr int64_t lanes = kLanes<T>;
   const auto single = [&](int64_t x, int64_t y) {
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const int64_t matrix = lane < count ? lane : count - 1;
-      s[(x * row + y) * lanes + lane] = from[matrix * lines.between + x * lines.line + y * lines.along];
+      s[(x * row + y) * lanes + lane] = from[matrix * strides.matrix + x * strides.row + y * strides.column];
     }
   };
-  if (count < lanes || (lines.along != 1 && lines.line != 1)) {
+  if (count < lanes || (strides.column != 1 && strides.row != 1)) {
     ForElements(
         n,
         [&](int64_t x, int64_t y) {
@@ -54,30 +54,30 @@ void LoadLanes(T* s, int64_t row, const T* from, const Lines& lines, int64_t n, 
         single);
     return;
   }
-  // Four neighbours in memory of four matrices at a time: along a line, or across lines.
-  const bool is_along = lines.along == 1;
-  const int64_t step = (is_along ? 1 : row) * lanes;
+  // Four neighbours in memory of four matrices at a time: along a row, or along a column.
+  const bool is_row_major = strides.column == 1;
+  const int64_t step = (is_row_major ? 1 : row) * lanes;
   ForElements(
       n,
       [&](int64_t p, int64_t q) {
-        const int64_t x = is_along ? p : q, y = is_along ? q : p;
+        const int64_t x = is_row_major ? p : q, y = is_row_major ? q : p;
         for (int64_t lane = 0; lane < lanes; lane += kSquare) {
-          TransposeSquare(from + lane * lines.between + x * lines.line + y * lines.along, lines.between,
+          TransposeSquare(from + lane * strides.matrix + x * strides.row + y * strides.column, strides.matrix,
                           s + (x * row + y) * lanes + lane, step);
         }
       },
-      [&](int64_t p, int64_t q) { is_along ? single(p, q) : single(q, p); });
+      [&](int64_t p, int64_t q) { is_row_major ? single(p, q) : single(q, p); });
 }
 
 template <typename T>
-void StoreLanes(const T* s, int64_t row, T* to, const Lines& lines, int64_t n, int64_t count) {
+void StoreLanes(const T* s, int64_t row, T* to, const BatchStrides& strides, int64_t n, int64_t count) {
   constexpr int64_t lanes = kLanes<T>;
   const auto single = [&](int64_t x, int64_t y) {
     for (int64_t lane = 0; lane < count; ++lane) {
-      to[lane * lines.between + x * lines.line + y * lines.along] = s[(x * row + y) * lanes + lane];
+      to[lane * strides.matrix + x * strides.row + y * strides.column] = s[(x * row + y) * lanes + lane];
     }
   };
-  if (count < lanes || lines.along != 1) {
+  if (count < lanes || strides.column != 1) {
     ForElements(
         n,
         [&](int64_t x, int64_t y) {
@@ -90,8 +90,8 @@ void StoreLanes(const T* s, int64_t row, T* to, const Lines& lines, int64_t n, i
       n,
       [&](int64_t x, int64_t y) {
         for (int64_t lane = 0; lane < lanes; lane += kSquare) {
-          TransposeSquare(s + (x * row + y) * lanes + lane, lanes, to + lane * lines.between + x * lines.line + y,
-                          lines.between);
+          TransposeSquare(s + (x * row + y) * lanes + lane, lanes, to + lane * strides.matrix + x * strides.row + y,
+                          strides.matrix);
         }
       },
       single);
@@ -121,7 +121,7 @@ void FactorLanes(T* s, int64_t n, int64_t row, int64_t column, int* info) {
       Vector sums[kRowsAtOnce];
       Vector* rows[kRowsAtOnce];
       for (int64_t q = 0; q < kRowsAtOnce; ++q) {
-        // Rows behind the last one are that one, worked out again.
+        // Rows beyond the last one repeat it.
         rows[q] = at + (i + q < n ? i + q : n - 1) * row;
         sums[q] = rows[q][j * column];
       }
@@ -143,10 +143,10 @@ void FactorLanes(T* s, int64_t n, int64_t row, int64_t column, int* info) {
   }
 }
 
-#define HLO_DISPATCH_LANES(T)                                                      \
-  template void LoadLanes(T*, int64_t, const T*, const Lines&, int64_t, int64_t);  \
-  template void StoreLanes(const T*, int64_t, T*, const Lines&, int64_t, int64_t); \
-  template void SymmetriseLanes(T*, int64_t, int64_t);                             \
+#define HLO_DISPATCH_LANES(T)                                                             \
+  template void LoadLanes(T*, int64_t, const T*, const BatchStrides&, int64_t, int64_t);  \
+  template void StoreLanes(const T*, int64_t, T*, const BatchStrides&, int64_t, int64_t); \
+  template void SymmetriseLanes(T*, int64_t, int64_t);                                    \
   template void FactorLanes(T*, int64_t, int64_t, int64_t, int*);
 HLO_DISPATCH_LANES(float)
 HLO_DISPATCH_LANES(double)

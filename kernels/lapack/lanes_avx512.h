@@ -1,4 +1,4 @@
-// Small matrices of a batch side by side: each lane of a vector works on a matrix of its own. As blocked_avx512.cc,
+// Batched kernels on small matrices, interleaved: each lane of a vector works on one matrix. As blocked_avx512.cc,
 // lanes_avx512.cc is compiled for processors this one may not be, and includes nothing but this.
 #ifndef HLO_DISPATCH_LAPACK_LANES_AVX512_H_
 #define HLO_DISPATCH_LAPACK_LANES_AVX512_H_
@@ -10,18 +10,18 @@ namespace hlo_dispatch::lapack::blocked {
 template <typename T>
 inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(T));
 
-// Square matrices of a batch in memory: element (x, y) of matrix b is at b * between + x * line + y * along.
-struct Lines {
-  int64_t between, line, along;
+// Strides of a batch of square matrices: element (x, y) of matrix b is at b * matrix + x * row + y * column.
+struct BatchStrides {
+  int64_t matrix, row, column;
 };
 
 // s[(x * row + y) * kLanes + lane] = element (x, y) of the lane's matrix. Lanes from `count` on repeat the last one.
 template <typename T>
-void LoadLanes(T* s, int64_t row, const T* from, const Lines& lines, int64_t n, int64_t count);
+void LoadLanes(T* s, int64_t row, const T* from, const BatchStrides& strides, int64_t n, int64_t count);
 
 // The inverse, for the first `count` lanes.
 template <typename T>
-void StoreLanes(const T* s, int64_t row, T* to, const Lines& lines, int64_t n, int64_t count);
+void StoreLanes(const T* s, int64_t row, T* to, const BatchStrides& strides, int64_t n, int64_t count);
 
 // s = (s + transpose(s)) / 2.
 template <typename T>

@@ -20,13 +20,13 @@ constexpr int64_t kTile = 32;
 // Below so many bytes a copy is over before another thread has woken up.
 constexpr int64_t kParallelBytes = 1 << 19;
 
-// One matrix's elements as lines along which the destination is contiguous.
+// A view of one matrix, transposed if the destination is column-major: the destination's rows are contiguous in it.
 template <typename T>
-struct Lines {
+struct RowView {
   T* data;
-  int64_t between;  // distance from one line to the next
-  int64_t along;    // distance between neighbours on a line
-  T* Line(int64_t line) const { return data + line * between; }
+  int64_t row_stride;
+  int64_t column_stride;
+  T* Row(int64_t row) const { return data + row * row_stride; }
 };
 
 template <typename T>
@@ -38,77 +38,78 @@ std::complex<T> Conjugated(std::complex<T> value) {
   return std::conj(value);
 }
 
-// A tile of lines that is read in the order in which it lies in memory and then written in the other: each cache
-// line is touched once, where plain loops would come back to it when it is long gone.
+// A tile that is read in the order in which it lies in memory and then written in the other: each cache line is touched
+// once, where plain loops would come back to it when it has been evicted.
 template <typename T>
 class Tile {
  public:
-  // The elements at lines [line, line + lines) and places [place, place + places) of a matrix whose lines are
-  // neighbours in memory (between == 1).
-  void Read(const Lines<const T>& from, int64_t line, int64_t lines, int64_t place, int64_t places) {
-    int64_t p = 0;
-    if (lines == kTile) {
-      for (; p + kSquare <= places; p += kSquare) {
-        for (int64_t l = 0; l < kTile; l += kSquare) {
-          TransposeSquare(from.data + (place + p) * from.along + line + l, from.along, &elements_[l][p], kTile);
+  // The elements in rows [row, row + rows) and columns [column, column + columns) of a view whose columns are
+  // contiguous (row_stride == 1).
+  void Read(const RowView<const T>& from, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    int64_t c = 0;
+    if (rows == kTile) {
+      for (; c + kSquare <= columns; c += kSquare) {
+        for (int64_t r = 0; r < kTile; r += kSquare) {
+          TransposeSquare(from.data + (column + c) * from.column_stride + row + r, from.column_stride, &elements_[r][c],
+                          kTile);
         }
       }
     }
-    for (; p < places; ++p) {
-      const T* source = from.data + (place + p) * from.along + line;
-      for (int64_t l = 0; l < lines; ++l) elements_[l][p] = source[l];
+    for (; c < columns; ++c) {
+      const T* source = from.data + (column + c) * from.column_stride + row;
+      for (int64_t r = 0; r < rows; ++r) elements_[r][c] = source[r];
     }
   }
-  T operator()(int64_t line, int64_t place) const { return elements_[line][place]; }
+  T operator()(int64_t row, int64_t column) const { return elements_[row][column]; }
 
  private:
   T elements_[kTile][kTile];
 };
 
 template <typename T, typename Function>
-void CopyLines(const Lines<const T>& from, const Lines<T>& to, int64_t first, int64_t last, int64_t length,
-               const Function& function) {
-  if (from.between != 1) {
-    for (int64_t l = first; l < last; ++l) {
-      const T* source = from.Line(l);
-      T* destination = to.Line(l);
-      if (from.along == 1) {
-        for (int64_t p = 0; p < length; ++p) destination[p] = function(source[p]);
+void CopyRows(const RowView<const T>& from, const RowView<T>& to, int64_t first, int64_t last, int64_t length,
+              const Function& function) {
+  if (from.row_stride != 1) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* source = from.Row(r);
+      T* destination = to.Row(r);
+      if (from.column_stride == 1) {
+        for (int64_t c = 0; c < length; ++c) destination[c] = function(source[c]);
       } else {
-        for (int64_t p = 0; p < length; ++p) destination[p] = function(source[p * from.along]);
+        for (int64_t c = 0; c < length; ++c) destination[c] = function(source[c * from.column_stride]);
       }
     }
     return;
   }
   Tile<T> tile;
-  for (int64_t l = first; l < last; l += kTile) {
-    const int64_t lines = std::min(kTile, last - l);
-    for (int64_t p = 0; p < length; p += kTile) {
-      const int64_t places = std::min(kTile, length - p);
-      tile.Read(from, l, lines, p, places);
-      for (int64_t i = 0; i < lines; ++i) {
-        T* destination = to.Line(l + i) + p;
-        for (int64_t j = 0; j < places; ++j) destination[j] = function(tile(i, j));
+  for (int64_t r = first; r < last; r += kTile) {
+    const int64_t rows = std::min(kTile, last - r);
+    for (int64_t c = 0; c < length; c += kTile) {
+      const int64_t columns = std::min(kTile, length - c);
+      tile.Read(from, r, rows, c, columns);
+      for (int64_t i = 0; i < rows; ++i) {
+        T* destination = to.Row(r + i) + c;
+        for (int64_t j = 0; j < columns; ++j) destination[j] = function(tile(i, j));
       }
     }
   }
 }
 
-// to = (from + transpose(from)) / 2. The result's order does not matter, so `from` has the order of `to`: its lines
+// to = (from + transpose(from)) / 2. The result's order does not matter, so `from` has the order of `to`: its rows
 // are contiguous.
 template <typename T>
-void SymmetriseLines(const Lines<const T>& from, const Lines<T>& to, int64_t first, int64_t last, int64_t length) {
-  const Lines<const T> transposed{from.data, from.along, from.between};
+void SymmetriseRows(const RowView<const T>& from, const RowView<T>& to, int64_t first, int64_t last, int64_t length) {
+  const RowView<const T> transposed{from.data, from.column_stride, from.row_stride};
   Tile<T> tile;
-  for (int64_t l = first; l < last; l += kTile) {
-    const int64_t lines = std::min(kTile, last - l);
-    for (int64_t p = 0; p < length; p += kTile) {
-      const int64_t places = std::min(kTile, length - p);
-      tile.Read(transposed, l, lines, p, places);
-      for (int64_t i = 0; i < lines; ++i) {
-        const T* source = from.Line(l + i) + p;
-        T* destination = to.Line(l + i) + p;
-        for (int64_t j = 0; j < places; ++j) destination[j] = (source[j] + tile(i, j)) * T(0.5);
+  for (int64_t r = first; r < last; r += kTile) {
+    const int64_t rows = std::min(kTile, last - r);
+    for (int64_t c = 0; c < length; c += kTile) {
+      const int64_t columns = std::min(kTile, length - c);
+      tile.Read(transposed, r, rows, c, columns);
+      for (int64_t i = 0; i < rows; ++i) {
+        const T* source = from.Row(r + i) + c;
+        T* destination = to.Row(r + i) + c;
+        for (int64_t j = 0; j < columns; ++j) destination[j] = (source[j] + tile(i, j)) * T(0.5);
       }
     }
   }
@@ -118,16 +119,16 @@ template <typename T>
 void CopyTyped(const Matrix& from, const void* source, const Matrix& to, void* destination, Copying copying,
                const Parallel& parallel) {
   const bool by_column = to.is_column_major();
-  Lines<const T> a{static_cast<const T*>(source), from.row_stride, from.column_stride};
-  Lines<T> b{static_cast<T*>(destination), to.row_stride, to.column_stride};
+  RowView<const T> a{static_cast<const T*>(source), from.row_stride, from.column_stride};
+  RowView<T> b{static_cast<T*>(destination), to.row_stride, to.column_stride};
   if (by_column) {
-    std::swap(a.between, a.along);
-    std::swap(b.between, b.along);
+    std::swap(a.row_stride, a.column_stride);
+    std::swap(b.row_stride, b.column_stride);
   }
-  if (copying == Copying::kSymmetrised && !from.SameOrder(to)) std::swap(a.between, a.along);
+  if (copying == Copying::kSymmetrised && !from.SameOrder(to)) std::swap(a.row_stride, a.column_stride);
   const int64_t count = by_column ? to.columns : to.rows;
   const int64_t length = by_column ? to.rows : to.columns;
-  // Lines in whole tiles, about four pieces for each thread.
+  // RowView in whole tiles, about four pieces for each thread.
   const int64_t tiles = CeilOfRatio(count, kTile);
   const bool is_small = count * length * from.scalar.bytes < kParallelBytes;
   const int64_t grain = is_small ? tiles : std::max<int64_t>(1, tiles / (4 * parallel.threads()));
@@ -136,11 +137,11 @@ void CopyTyped(const Matrix& from, const void* source, const Matrix& to, void* d
     const int64_t last = std::min(count, end * kTile);
     switch (copying) {
       case Copying::kPlain:
-        return CopyLines(a, b, first, last, length, [](T value) { return value; });
+        return CopyRows(a, b, first, last, length, [](T value) { return value; });
       case Copying::kConjugated:
-        return CopyLines(a, b, first, last, length, [](T value) { return Conjugated(value); });
+        return CopyRows(a, b, first, last, length, [](T value) { return Conjugated(value); });
       case Copying::kSymmetrised:
-        return SymmetriseLines(a, b, first, last, length);
+        return SymmetriseRows(a, b, first, last, length);
     }
   });
 }
@@ -252,16 +253,16 @@ void Copy(const Matrix& from, const void* source, const Matrix& to, void* destin
 
 void Conjugate(const Matrix& matrix, void* address) {
   if (!matrix.scalar.is_complex()) return;
-  const int64_t lines = matrix.is_column_major() ? matrix.columns : matrix.rows;
+  const int64_t vectors = matrix.is_column_major() ? matrix.columns : matrix.rows;
   const int64_t length = matrix.is_column_major() ? matrix.rows : matrix.columns;
-  for (int64_t l = 0; l < lines; ++l) {
-    const int64_t first = l * matrix.leading();
-    for (int64_t p = 0; p < length; ++p) {
+  for (int64_t v = 0; v < vectors; ++v) {
+    const int64_t first = v * matrix.leading();
+    for (int64_t i = 0; i < length; ++i) {
       if (matrix.scalar.bytes == 8) {
-        auto& value = static_cast<std::complex<float>*>(address)[first + p];
+        auto& value = static_cast<std::complex<float>*>(address)[first + i];
         value = std::conj(value);
       } else {
-        auto& value = static_cast<std::complex<double>*>(address)[first + p];
+        auto& value = static_cast<std::complex<double>*>(address)[first + i];
         value = std::conj(value);
       }
     }

@@ -1,4 +1,4 @@
-// What the blocked routines' own files share: counting in panels, and memory for them.
+// Panels of the blocked routines: padding and aligned memory.
 #ifndef HLO_DISPATCH_LAPACK_PANELS_H_
 #define HLO_DISPATCH_LAPACK_PANELS_H_
 

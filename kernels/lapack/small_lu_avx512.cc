@@ -97,8 +97,8 @@ int64_t Pivot(const typename Simd<T>::Vector* x, int64_t j, int64_t m) {
   return __builtin_ctzll(bad != 0 ? bad : best);
 }
 
-// Columns whose diagonal is in vector kFirst, one after another: the pivot, the quotients, and at once all columns
-// behind, which are independent of one another. Rows from m on may become anything.
+// Factors the columns whose diagonal is in vector kFirst: for each the pivot, the multipliers, and the rank-1 update of
+// the trailing columns, which are independent of one another. Rows from m on are undefined.
 template <typename T, int kFirst, int kVectors>
 void FactorColumns(int64_t m, int64_t n, T* a, int64_t leading, int* pivots, int* info) {
   using S = Simd<T>;

@@ -1,5 +1,5 @@
-// LU with partial pivoting of a matrix that lies in the first-level cache. As blocked_avx512.cc, small_lu_avx512.cc is
-// compiled for processors this one may not be, and includes nothing but this.
+// LU factorization with partial pivoting of a matrix in the first-level cache. As blocked_avx512.cc, small_lu_avx512.cc
+// is compiled for processors this one may not be, and includes nothing but this.
 #ifndef HLO_DISPATCH_LAPACK_SMALL_LU_AVX512_H_
 #define HLO_DISPATCH_LAPACK_SMALL_LU_AVX512_H_
 

@@ -1,4 +1,4 @@
-// LAPACK's working memory, whose size the routine itself tells when it is asked with lwork = -1.
+// LAPACK workspaces: size queries (lwork = -1) and memory.
 #ifndef HLO_DISPATCH_LAPACK_WORKSPACE_H_
 #define HLO_DISPATCH_LAPACK_WORKSPACE_H_
 
@@ -21,8 +21,8 @@ inline void CheckInfo(const std::string& routine, int info) {
   throw Failure(FailureKind::kInternal, routine + " refuses its argument " + std::to_string(-info));
 }
 
-// The size that a query answers in its first working element: in the routine's own type, where a float may have
-// been rounded down.
+// The size that a query returns in the first element of the workspace: in the routine's element type, where a float may
+// have been rounded down.
 inline int AnsweredSize(const Scalar& scalar, const void* answer) {
   // A size that does not fit comes back as whatever the routine's own sum of integers wrapped to.
   const double size = scalar.real_bytes() == 4

@@ -131,19 +131,19 @@ int64_t Gemm::RowsAtOnce(int64_t columns, int64_t threads) const {
   return std::max(kMinRowsAtOnce, CacheBytes(threads) / 2 / row_bytes);
 }
 
-void Gemm::MultiplyPart(const float* source, const float* weights, float* values, const Part& part) const {
-  const int m = static_cast<int>(part.row_end - part.row_begin);
-  const int n = static_cast<int>(part.column_end - part.column_begin);
+void Gemm::MultiplyTile(const float* source, const float* weights, float* values, const Tile& tile) const {
+  const int m = static_cast<int>(tile.row_end - tile.row_begin);
+  const int n = static_cast<int>(tile.column_end - tile.column_begin);
   const int k = static_cast<int>(source_.columns);
-  const float* rows = source_.At(source, part.row_begin, 0);
-  float* to = values + part.row_begin * destination_.row_stride + part.column_begin * destination_.column_stride;
+  const float* rows = source_.At(source, tile.row_begin, 0);
+  float* to = values + tile.row_begin * destination_.row_stride + tile.column_begin * destination_.column_stride;
   if (panels_.has_value()) {
     functions_.compute(kRowMajor, source_operand_.transpose, kPacked, m, n, k, rows, source_operand_.leading, weights,
                        weights_operand_.leading, 0.0f, to, destination_operand_.leading);
     return;
   }
   functions_.gemm(by_row_ ? kRowMajor : kColumnMajor, source_operand_.transpose, weights_operand_.transpose, m, n, k,
-                  1.0f, rows, source_operand_.leading, weights_.At(weights, 0, part.column_begin),
+                  1.0f, rows, source_operand_.leading, weights_.At(weights, 0, tile.column_begin),
                   weights_operand_.leading, 0.0f, to, destination_operand_.leading);
 }
 
@@ -176,13 +176,13 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
   const auto multiply = [&](int64_t piece) {
     const int64_t number = piece / down;
     const int64_t first = piece % down * height;
-    Part part{first, first, std::min(number * width, columns), std::min((number + 1) * width, columns)};
-    if (part.column_begin == part.column_end) return;
-    const int64_t at_once = RowsAtOnce(part.column_end - part.column_begin, parallel.threads());
-    for (const int64_t last = std::min(first + height, rows); part.row_begin < last; part.row_begin = part.row_end) {
-      part.row_end = std::min(part.row_begin + at_once, last);
-      MultiplyPart(source, prepacked.has_value() ? prepacked->Panel(number) : weights, values, part);
-      if (!epilogue_.is_empty()) epilogue_.Apply(values, destination_, part, others);
+    Tile tile{first, first, std::min(number * width, columns), std::min((number + 1) * width, columns)};
+    if (tile.column_begin == tile.column_end) return;
+    const int64_t at_once = RowsAtOnce(tile.column_end - tile.column_begin, parallel.threads());
+    for (const int64_t last = std::min(first + height, rows); tile.row_begin < last; tile.row_begin = tile.row_end) {
+      tile.row_end = std::min(tile.row_begin + at_once, last);
+      MultiplyTile(source, prepacked.has_value() ? prepacked->Panel(number) : weights, values, tile);
+      if (!epilogue_.is_empty()) epilogue_.Apply(values, destination_, tile, others);
     }
   };
   parallel.For(across * down, CeilOfRatio(across * down, threads), [&](int64_t from, int64_t to) {

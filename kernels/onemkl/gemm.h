@@ -38,7 +38,7 @@ class Gemm final : public Routine {
   const StridedArray& plain_weights() const { return weights_array_; }
 
  private:
-  void MultiplyPart(const float* source, const float* weights, float* values, const Part& part) const;
+  void MultiplyTile(const float* source, const float* weights, float* values, const Tile& tile) const;
   // So many rows at once that the epilogue finds them in the cache.
   int64_t RowsAtOnce(int64_t columns, int64_t threads) const;
 

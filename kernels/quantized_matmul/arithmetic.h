@@ -6,29 +6,30 @@
 
 namespace hlo_dispatch::quantized_matmul {
 
-// sums[row][column] = sum over k of source[row][k] * weights[k][column] * scales[k / group][column], in f32.
-struct Piece {
+// A panel of the result's columns: sums[row][column] = sum over k of source[row][k] * weights[k][column] * scales[k /
+// group][column], in f32.
+struct Panel {
   const float* source;  // its rows, each of `depth` numbers side by side
-  int64_t source_distance;
+  int64_t source_stride;
   int64_t rows;
   int64_t depth;
   const void* weights;
-  int64_t weights_distance;  // from row to row for row-major weights, else from column to column
-  const void* end;           // of the buffer that the weights are in: so far may be read
-  const float* scales;       // null: there are none
-  int64_t scales_distance;   // from group to group
-  int64_t scales_step;       // from column to column; 1 for row-major weights
-  int64_t group;             // rows of weights that have one scale for each column, a multiple of kGroupGrain
+  int64_t weights_stride;        // from row to row for row-major weights, else from column to column
+  const void* end;               // of the buffer that the weights are in: so far may be read
+  const float* scales;           // null: there are none
+  int64_t scales_row_stride;     // from group to group
+  int64_t scales_column_stride;  // from column to column; 1 for row-major weights
+  int64_t group;                 // rows of weights that have one scale for each column, a multiple of kGroupGrain
   int64_t columns;
   float* sums;  // row-major
-  int64_t sums_distance;
+  int64_t sums_stride;
   float* scratch;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
 };
 
 // For row-major and for column-major weights: each is loaded once, in memory order, and dequantized in a register.
 struct Loops {
-  void (*contiguous_columns)(const Piece& piece);
-  void (*contiguous_rows)(const Piece& piece);
+  void (*contiguous_columns)(const Panel& panel);
+  void (*contiguous_rows)(const Panel& panel);
 };
 
 struct Arithmetic {

@@ -8,7 +8,7 @@ WidenedMatrix::WidenedMatrix(const StridedArray& array, const RowsAndColumns& ma
   const void* first = array.Begin(const_cast<void*>(buffer));
   if (array.type == ElementType::kF32 && matrix.is_by_row()) {
     begin_ = static_cast<const float*>(first);
-    distance_ = matrix.row_stride;
+    row_stride_ = matrix.row_stride;
     return;
   }
   copy_.reserve(static_cast<size_t>(matrix.rows * matrix.columns));
@@ -18,13 +18,13 @@ WidenedMatrix::WidenedMatrix(const StridedArray& array, const RowsAndColumns& ma
     }
   }
   begin_ = copy_.data();
-  distance_ = matrix.columns;
+  row_stride_ = matrix.columns;
 }
 
-void StoreRounded(const float* values, const Part& part, const StridedArray& array, const RowsAndColumns& matrix,
+void StoreRounded(const float* values, const Tile& tile, const StridedArray& array, const RowsAndColumns& matrix,
                   void* buffer) {
-  for (int64_t row = part.row_begin; row < part.row_end; ++row) {
-    for (int64_t column = part.column_begin; column < part.column_end; ++column) {
+  for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
+    for (int64_t column = tile.column_begin; column < tile.column_end; ++column) {
       const float value = values[row * matrix.columns + column];
       const int64_t place = row * matrix.row_stride + column * matrix.column_stride;
       StoreNarrowed(value, array.type, buffer, place);

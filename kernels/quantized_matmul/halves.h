@@ -16,16 +16,16 @@ class WidenedMatrix {
  public:
   WidenedMatrix(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer);
   const float* begin() const { return begin_; }
-  int64_t distance() const { return distance_; }  // from row to row
+  int64_t row_stride() const { return row_stride_; }  // from row to row
 
  private:
   std::vector<float> copy_;
   const float* begin_;
-  int64_t distance_;
+  int64_t row_stride_;
 };
 
 // Writes a part of a result of which there are all values, row by row.
-void StoreRounded(const float* values, const Part& part, const StridedArray& array, const RowsAndColumns& matrix,
+void StoreRounded(const float* values, const Tile& tile, const StridedArray& array, const RowsAndColumns& matrix,
                   void* buffer);
 
 }  // namespace hlo_dispatch::quantized_matmul

@@ -28,9 +28,9 @@ namespace {
 
 // So many bytes of weights, some ten microseconds, are worth waking a thread for.
 constexpr double kMinPerThread = 1 << 18;
-// How many pieces there are for each thread.
-constexpr int64_t kPiecesPerThread = 1;
-// Columns of a piece: a whole number of the cache's lines, and enough of them to be fetched ahead.
+// How many panels there are for each thread.
+constexpr int64_t kPanelsPerThread = 1;
+// Columns of a panel: a whole number of the cache's lines, and enough of them to be fetched ahead.
 constexpr int64_t kColumnGrain = 64, kMinColumns = 256;
 
 const Arithmetic& BestArithmetic() {
@@ -75,14 +75,14 @@ class QuantizedMatmul final : public Routine {
     const auto work = static_cast<double>(WeightBytes(problem_.weights.type, problem_.weights.depth * columns));
     const int64_t threads = parallel.ThreadsFor(work, kMinPerThread);
     const int64_t width = Width(threads);
-    const int64_t pieces = CeilOfRatio(columns, width);
-    parallel.For(pieces, threads == 1 ? pieces : 1, [&](int64_t begin, int64_t end) {
+    const int64_t panels = CeilOfRatio(columns, width);
+    parallel.For(panels, threads == 1 ? panels : 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const Part part{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
-        Multiply(source, static_cast<const char*>(buffers.operands[1]), scales, values, sums.row_stride, part);
-        if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, part, operands);
+        const Tile tile{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
+        Multiply(source, static_cast<const char*>(buffers.operands[1]), scales, values, sums.row_stride, tile);
+        if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, tile, operands);
         if (separate_sums != nullptr) {
-          StoreRounded(values, part, problem_.destination_array, problem_.destination, buffers.results[0]);
+          StoreRounded(values, tile, problem_.destination_array, problem_.destination, buffers.results[0]);
         }
       }
     });
@@ -105,7 +105,7 @@ class QuantizedMatmul final : public Routine {
     }
     GroupScales widened{WidenedMatrix(array, matrix, buffers.operands[2]), nullptr, 0, 1};
     widened.first = widened.copy->begin();
-    widened.distance = widened.copy->distance();
+    widened.distance = widened.copy->row_stride();
     return widened;
   }
 
@@ -124,39 +124,39 @@ class QuantizedMatmul final : public Routine {
     return f32;
   }
 
-  // Of a piece, in columns.
+  // Of a panel, in columns.
   int64_t Width(int64_t threads) const {
-    const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
-    const int64_t shared = std::max(kMinColumns, CeilOfRatio(problem_.weights.columns, pieces));
+    const int64_t panels = threads == 1 ? 1 : threads * kPanelsPerThread;
+    const int64_t shared = std::max(kMinColumns, CeilOfRatio(problem_.weights.columns, panels));
     return RoundUpTo(shared, kColumnGrain);
   }
 
   void Multiply(const WidenedMatrix& source, const char* buffer, const std::optional<GroupScales>& scales,
-                float* values, int64_t distance, const Part& part) const {
+                float* values, int64_t distance, const Tile& tile) const {
     const Weights& weights = problem_.weights;
     const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
-    const int64_t columns = part.column_end - part.column_begin;
-    const std::unique_ptr<float[]> scratch(new float[static_cast<size_t>(part.row_end * columns)]);
-    const Piece piece{source.begin(),
-                      source.distance(),
-                      part.row_end,
+    const int64_t columns = tile.column_end - tile.column_begin;
+    const std::unique_ptr<float[]> scratch(new float[static_cast<size_t>(tile.row_end * columns)]);
+    const Panel panel{source.begin(),
+                      source.row_stride(),
+                      tile.row_end,
                       weights.depth,
-                      buffer + WeightBytes(weights.type, weights.offset + part.column_begin * step),
+                      buffer + WeightBytes(weights.type, weights.offset + tile.column_begin * step),
                       weights.distance,
                       buffer + WeightBytes(weights.type, weights.elements),
-                      scales.has_value() ? scales->first + part.column_begin * scales->step : nullptr,
+                      scales.has_value() ? scales->first + tile.column_begin * scales->step : nullptr,
                       scales.has_value() ? scales->distance : 0,
                       scales.has_value() ? scales->step : 0,
                       scales.has_value() ? problem_.scales->group : weights.depth,
                       columns,
-                      values + part.column_begin,
+                      values + tile.column_begin,
                       distance,
                       scratch.get()};
     const Loops& loops =
         scales.has_value()
             ? ByType<const Loops&>(arithmetic_.scaled_s4, arithmetic_.scaled_s8, arithmetic_.bf16, arithmetic_.f32)
             : ByType<const Loops&>(arithmetic_.s4, arithmetic_.s8, arithmetic_.bf16, arithmetic_.f32);
-    (weights.has_contiguous_columns ? loops.contiguous_columns : loops.contiguous_rows)(piece);
+    (weights.has_contiguous_columns ? loops.contiguous_columns : loops.contiguous_rows)(panel);
   }
 
   Problem problem_;

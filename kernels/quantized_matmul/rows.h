@@ -12,18 +12,18 @@ namespace {
 // The sums of kRows rows and kColumns columns from `column` on, each in kParts parts. What is needed next lies `ahead`
 // weights from what is worked on.
 template <int kRows, int kColumns, int kParts, bool kIsScaled, typename P>
-HLO_DISPATCH_INLINE void Dots(const Piece& piece, const float* source, int64_t column, int64_t ahead, float* sums) {
-  const P weights = WeightsOf<P>(piece) + column * piece.weights_distance;
-  const int64_t group = kIsScaled ? piece.group : piece.depth;
-  const float* scales = kIsScaled ? ScalesAt(piece, 0, column) : nullptr;
+HLO_DISPATCH_INLINE void Dots(const Panel& panel, const float* source, int64_t column, int64_t ahead, float* sums) {
+  const P weights = WeightsOf<P>(panel) + column * panel.weights_stride;
+  const int64_t group = kIsScaled ? panel.group : panel.depth;
+  const float* scales = kIsScaled ? ScalesAt(panel, 0, column) : nullptr;
   Vector total[kParts][kRows][kColumns] = {};
-  for (int64_t begin = 0; begin < piece.depth; begin += group) {
+  for (int64_t begin = 0; begin < panel.depth; begin += group) {
     const int64_t end = begin + group;
     Vector scale[kColumns] = {};
     for (int i = 0; i < kColumns && kIsScaled; ++i) {
-      scale[i] = Repeated(scales[begin / group * piece.scales_distance + i * piece.scales_step]);
+      scale[i] = Repeated(scales[begin / group * panel.scales_row_stride + i * panel.scales_column_stride]);
     }
-    const auto at = [&](int i, int64_t k) { return weights + (i * piece.weights_distance + k); };
+    const auto at = [&](int i, int64_t k) { return weights + (i * panel.weights_stride + k); };
     const auto add = [&](int part, int i, Vector wide, const Vector(&factors)[kRows]) {
       if constexpr (kIsScaled) wide *= scale[i];
       for (int row = 0; row < kRows; ++row) total[part][row][i] += factors[row] * wide;
@@ -33,7 +33,7 @@ HLO_DISPATCH_INLINE void Dots(const Piece& piece, const float* source, int64_t c
     };
     const auto add_vector = [&](int part, int64_t k) {
       Vector factors[kRows];
-      for (int row = 0; row < kRows; ++row) factors[row] = Load(source + row * piece.source_distance + k);
+      for (int row = 0; row < kRows; ++row) factors[row] = Load(source + row * panel.source_stride + k);
       fetch(k);
       for (int i = 0; i < kColumns; ++i) add(part, i, Widened(at(i, k)), factors);
     };
@@ -41,7 +41,7 @@ HLO_DISPATCH_INLINE void Dots(const Piece& piece, const float* source, int64_t c
     for (; kIsPaired<P> && k + 2 * kLanes <= end; k += 2 * kLanes) {
       Vector even[kRows], odd[kRows];
       for (int row = 0; row < kRows; ++row) {
-        const Pair pair = LoadPair<P>(source + row * piece.source_distance + k);
+        const Pair pair = LoadPair<P>(source + row * panel.source_stride + k);
         even[row] = pair.first;
         odd[row] = pair.second;
       }
@@ -60,7 +60,7 @@ HLO_DISPATCH_INLINE void Dots(const Piece& piece, const float* source, int64_t c
     if (rest > 0) {
       Vector factors[kRows];
       for (int row = 0; row < kRows; ++row) {
-        factors[row] = LoadFirst(source + row * piece.source_distance + k, rest);
+        factors[row] = LoadFirst(source + row * panel.source_stride + k, rest);
       }
       for (int i = 0; i < kColumns; ++i) add(0, i, WidenedFirst(at(i, k), rest), factors);
     }
@@ -68,7 +68,7 @@ HLO_DISPATCH_INLINE void Dots(const Piece& piece, const float* source, int64_t c
   for (int row = 0; row < kRows; ++row) {
     for (int i = 0; i < kColumns; ++i) {
       for (int part = 1; part < kParts; ++part) total[0][row][i] += total[part][row][i];
-      sums[row * piece.sums_distance + column + i] = Total(total[0][row][i]);
+      sums[row * panel.sums_stride + column + i] = Total(total[0][row][i]);
     }
   }
 }
@@ -82,26 +82,26 @@ constexpr int kPartsAtOnce = !kIsNarrow<P> && kRows < kDotRows ? 2 : 1;
 
 // Calls it with as many rows and columns as there are, of kRows and kColumnsAtOnce at most.
 template <int kRows, bool kIsScaled, typename P>
-void DotsOfSome(int64_t rows, const Piece& piece, const float* source, int64_t column, int64_t ahead, float* sums) {
+void DotsOfSome(int64_t rows, const Panel& panel, const float* source, int64_t column, int64_t ahead, float* sums) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) return DotsOfSome<kRows - 1, kIsScaled, P>(rows, piece, source, column, ahead, sums);
+    if (rows < kRows) return DotsOfSome<kRows - 1, kIsScaled, P>(rows, panel, source, column, ahead, sums);
   }
   constexpr int kParts = kPartsAtOnce<kRows, P>;
-  if (piece.columns - column >= kColumnsAtOnce<P>) {
-    return Dots<kRows, kColumnsAtOnce<P>, kParts, kIsScaled, P>(piece, source, column, ahead, sums);
+  if (panel.columns - column >= kColumnsAtOnce<P>) {
+    return Dots<kRows, kColumnsAtOnce<P>, kParts, kIsScaled, P>(panel, source, column, ahead, sums);
   }
-  for (; column < piece.columns; ++column) Dots<kRows, 1, kParts, kIsScaled, P>(piece, source, column, 0, sums);
+  for (; column < panel.columns; ++column) Dots<kRows, 1, kParts, kIsScaled, P>(panel, source, column, 0, sums);
 }
 
 template <bool kIsScaled, typename P>
-void ContiguousRows(const Piece& piece) {
-  for (int64_t column = 0; column < piece.columns; column += kColumnsAtOnce<P>) {
+void ContiguousRows(const Panel& panel) {
+  for (int64_t column = 0; column < panel.columns; column += kColumnsAtOnce<P>) {
     // Behind the last columns there is nothing to fetch.
-    const bool is_last = piece.columns - column < 2 * kColumnsAtOnce<P>;
-    const int64_t ahead = is_last ? 0 : kColumnsAtOnce<P> * piece.weights_distance;
-    for (int64_t row = 0; row < piece.rows; row += kDotRows) {
-      DotsOfSome<kDotRows, kIsScaled, P>(piece.rows - row, piece, piece.source + row * piece.source_distance, column,
-                                         row == 0 ? ahead : 0, piece.sums + row * piece.sums_distance);
+    const bool is_last = panel.columns - column < 2 * kColumnsAtOnce<P>;
+    const int64_t ahead = is_last ? 0 : kColumnsAtOnce<P> * panel.weights_stride;
+    for (int64_t row = 0; row < panel.rows; row += kDotRows) {
+      DotsOfSome<kDotRows, kIsScaled, P>(panel.rows - row, panel, panel.source + row * panel.source_stride, column,
+                                         row == 0 ? ahead : 0, panel.sums + row * panel.sums_stride);
     }
   }
 }

@@ -143,11 +143,11 @@ HLO_DISPATCH_INLINE Vector WidenedFirst(FourBits from, int64_t count) {
 }
 
 template <typename P>
-HLO_DISPATCH_INLINE P WeightsOf(const Piece& piece) {
+HLO_DISPATCH_INLINE P WeightsOf(const Panel& panel) {
   if constexpr (std::is_pointer_v<P>)
-    return static_cast<P>(piece.weights);
+    return static_cast<P>(panel.weights);
   else
-    return {static_cast<const uint8_t*>(piece.weights)};
+    return {static_cast<const uint8_t*>(panel.weights)};
 }
 
 template <typename W>
@@ -158,8 +158,8 @@ HLO_DISPATCH_INLINE const void* Address(FourBits weights) { return weights.bytes
 
 // Whether a whole vector may be read there.
 template <typename P>
-HLO_DISPATCH_INLINE bool IsWhole(P weights, const Piece& piece) {
-  return static_cast<const char*>(piece.end) - static_cast<const char*>(Address(weights)) >=
+HLO_DISPATCH_INLINE bool IsWhole(P weights, const Panel& panel) {
+  return static_cast<const char*>(panel.end) - static_cast<const char*>(Address(weights)) >=
          kLanes * kLine / kPerLine<P>;
 }
 
@@ -169,8 +169,8 @@ HLO_DISPATCH_INLINE const float* Behind(const float* scales, int64_t columns) {
 }
 
 // Of the group that a row of weights is in, from some column on.
-HLO_DISPATCH_INLINE const float* ScalesAt(const Piece& piece, int64_t k, int64_t column) {
-  return piece.scales + k / piece.group * piece.scales_distance + column * piece.scales_step;
+HLO_DISPATCH_INLINE const float* ScalesAt(const Panel& panel, int64_t k, int64_t column) {
+  return panel.scales + k / panel.group * panel.scales_row_stride + column * panel.scales_column_stride;
 }
 
 HLO_DISPATCH_INLINE Vector LoadFirst(const float* from, int64_t count) {

@@ -275,7 +275,10 @@ def refusal(call: AttentionCall, changes: dict[str, Any]) -> str:
         ({"query_strides": [-1, 1]}, "query: expected strides >= 0, got -1"),
         ({"query_dims": [0, 5]}, "query: expected dimensions >= 1, got 0"),
         ({"query_offset": 3}, "query: expected 35 elements behind offset 3, got a buffer of 35"),
-        ({"key_dims": [9]}, "key: expected rows, columns and up to 4 dimensions in front, got 1 dimensions"),
+        (
+            {"key_dims": [9], "key_strides": [1]},
+            "key: expected rows, columns and up to 4 dimensions in front, got 1 dimensions",
+        ),
         ({"scratch": -1}, "attribute 'scratch': expected at least 0, got -1"),
         ({"score_2": {"kind": "scale", "value": 1.0}}, "attribute 'score_1' is missing, but there is score_2"),
         ({"score_0": {"kind": "dropout", "value": 1.0}}, "attribute 'score_0.kind': expected scale, add, select"),

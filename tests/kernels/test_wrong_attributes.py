@@ -206,7 +206,10 @@ def test_a_result_longer_than_the_matrix(worker: Worker, name: str) -> None:
     ("lying", "fragment"),
     [
         ({"query_offset": 8}, "attribute 'query_elements' is missing"),
-        ({"query_offset": 2**62, "query_elements": 2**62 + 200}, "query: expected sizes of a buffer in memory"),
+        (
+            {"query_offset": 2**62, "query_elements": 2**62 + 200},
+            "attribute 'query_elements': expected sizes of a buffer in memory",
+        ),
         ({"query_offset": -4, "query_elements": 200}, "query: expected 120 elements behind offset -4"),
         ({"key_strides": [2**62, 36, 4, 1]}, "key: expected sizes of a buffer in memory"),
         ({"value_strides": [63, 63, 7, 1]}, "bytes of"),
@@ -216,7 +219,7 @@ def test_a_result_longer_than_the_matrix(worker: Worker, name: str) -> None:
         ({"score_0": {"kind": "add", "type": "f32", "dims": [2, 3, 5, 8], "strides": [120, 40, 8, 1]}},
          "score_0: expected dimensions [2, 3, 5, 9]"),
         ({"score_0": {"kind": "select", "type": "f32", "dims": [2, 3, 5, 9], "strides": [0, 0, 0, 1], "value": 0.0}},
-         "attribute 'score_0.type': expected pred"),
+         "attribute 'score_0.type': expected an element type of pred"),
     ],
 )  # fmt: skip
 def test_an_attention_of_other_buffers(worker: Worker, lying: dict, fragment: str) -> None:
