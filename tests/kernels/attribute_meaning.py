@@ -29,13 +29,13 @@ def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray
         return None
     said = _plain(call.attributes)
     try:
-        if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.narrow", "own.channel")):
+        if call.name == "own.attention":
+            types = {said[f"{role}_type"] for role in ("query", "key", "value", "dst")}
+            pairs, tolerance = family_attention.pairs(said, given, results, placed), 1e-4 if types == {"f32"} else 5e-2
+        elif call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.")):
             pairs, tolerance = onednn_meaning.pairs(call.name, said, given, results, placed), 2e-2
             if said.get("src_type", "f32") == said.get("dst_type", "f32") == "f32":  # members of call groups are
                 tolerance = 1e-4
-        elif call.name == "own.attention":
-            types = {said[f"{role}_type"] for role in ("query", "key", "value", "dst")}
-            pairs, tolerance = family_attention.pairs(said, given, results, placed), 1e-4 if types == {"f32"} else 5e-2
         else:
             tolerance = 1e-9 if said["type"] in _PRECISE else 2e-3
             pairs = _MEANINGS[call.name.split(".")[1]](said, given, results)

@@ -1,0 +1,138 @@
+"""The recipe for a kernel in CONTRIBUTING.md: its files, in a temporary checkout, are a kernel with all its tests.
+
+tests/kernels/recipe/ holds what the recipe's steps add. The native library is built there by CMake, without the other
+kernels: no list names one, so none is missed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hlo_dispatch import kernels
+from hlo_dispatch.vendor import registry
+
+ROOT = Path(__file__).parents[2]
+ADDED = Path(__file__).with_name("recipe")
+# What names a kernel and is no part of adding one: measurements, and what was written by releases.
+# Of the libraries' folders: how they are opened, and what CMakeLists.txt names.
+KEPT_SOURCES = (
+    "onemkl/library.cc", "onednn/library.cc", "onednn/engine.cc", "onednn/native_engine.cc",
+    "onednn/abandoned_threads.cc",
+    "attention/arithmetic_isa.cc",
+)  # fmt: skip
+KEPT = ("bench/results/", "tests/previous_release/", "tests/kernels/recipe/", "tests/bad_tables/")
+
+
+def recipe() -> str:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    return page.partition("## Add a kernel\n")[2].partition("\n## ")[0]
+
+
+def test_the_example_follows_the_recipe() -> None:
+    """Each of its folders is one that a step names."""
+    folders = {
+        path.parent.relative_to(ADDED).as_posix() for path in ADDED.rglob("*.*") if "__pycache__" not in path.parts
+    }
+    named = re.findall(r"`([\w<>/.*]+)`", recipe())
+    for folder in folders:
+        place = re.sub("cube$", "<entry>", re.sub("elementwise$", "<folder>", folder))
+        assert any(name.startswith(place) for name in named), (place, named)
+
+
+@pytest.mark.parametrize("kernel", ["onednn.layer_norm", "onednn.concat", "own.channel_sums", "onednn.softmax"])
+def test_the_recipe_names_what_a_real_kernel_touched(kernel: str) -> None:
+    """Every file that names it is in a place that a step of the recipe names."""
+    listed = subprocess.run(["git", "grep", "-lF", kernel], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is no git checkout")
+    places = [re.sub(r"<\w+>", "[^/]+", re.escape(name).replace(r"\<", "<").replace(r"\>", ">")).replace(r"\*", ".*")
+              for name in re.findall(r"`([\w<>/.*]+)`", recipe()) if "/" in name or "." in name]  # fmt: skip
+    for path in listed.stdout.split():
+        if not path.startswith(KEPT):
+            assert any(re.match(place, path) for place in places), path
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the checkout with the example's files, its native library built from them."""
+    if shutil.which("cmake") is None or shutil.which("ninja") is None:
+        pytest.skip("there is no CMake or no Ninja on this machine")
+    folder = tmp_path / "checkout"
+    for name in ("dispatch", "patterns", "kernels", "tests", "bench"):
+        shutil.copytree(
+            ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "results")
+        )
+    for path in (folder / "kernels").glob("*/*.cc"):
+        if (
+            path.parent.name not in ("common", "c_api", "python")
+            and f"{path.parent.name}/{path.name}" not in KEPT_SOURCES
+        ):
+            path.unlink()
+    shutil.copytree(ADDED, folder, dirs_exist_ok=True)
+    build = folder / "build"
+    options = ["-G", "Ninja", "-Wno-dev", "-DCMAKE_CXX_FLAGS=-O0", f"-DPython_EXECUTABLE={sys.executable}"]
+    for command in (["cmake", "-S", "kernels", "-B", build, *options], ["ninja", "-C", build, "hlo_dispatch_kernels"]):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
+    package = folder / "dispatch" / "hlo_dispatch"
+    installed = kernels.library_path()
+    shutil.copy(build / installed.name, package)
+    shutil.copy(installed.parent / "_kernels.abi3.so", package)
+    (package / "patterns").symlink_to(folder / "patterns")
+    return folder
+
+
+def tried(checkout: Path, *command: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(checkout / "dispatch")}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_the_recipe_makes_a_kernel(checkout: Path) -> None:
+    check_its_goldens(checkout)
+    check_its_calls(checkout)
+    check_who_knows_it(checkout)
+
+
+def check_its_goldens(checkout: Path) -> None:
+    """They are written, and compute the same."""
+    command = ("-m", "pytest", "-q", "tests/test_golden.py", "-k", "cube/f32 or cube/square", "-p", "no:cacheprovider")
+    tried(checkout, *command, "--write-goldens")
+    assert "2 passed" in tried(checkout, *command)
+    assert 'custom_call_target="hlo_dispatch.own.cube"' in (checkout / "tests/golden/cube/f32.after.hlo").read_text()
+    assert "near-miss" in (checkout / "tests/golden/cube/square_kept.refused.hlo").read_text()
+
+
+def check_its_calls(checkout: Path) -> None:
+    """They are right in the attribute fuzzer."""
+    program = (
+        "import sys; sys.path[:0] = ['tests', 'tests/kernels']\n"
+        "from family_cube import valid_calls; from worker_pool import Worker\n"
+        "with Worker() as worker: print([worker.run(call) for call in valid_calls()])"
+    )
+    assert tried(checkout, "-c", program).strip() == "[{'right': True}, {'right': True}]"
+
+
+def check_who_knows_it(checkout: Path) -> None:
+    """The registry, the table and the doctor."""
+    program = (
+        "from hlo_dispatch.cli.sample_calls import answers; from hlo_dispatch.pattern import load_tables\n"
+        "from hlo_dispatch.vendor import kernels, registry\n"
+        "print(registry.kernels()['own.cube'].target, load_tables(()).kernels['own.cube'].target)\n"
+        "print(answers('own.cube', kernels.library('own.cube').version)['f32'].implementation)"
+    )
+    assert tried(checkout, "-c", program).splitlines() == ["hlo_dispatch.own.cube hlo_dispatch.own.cube", "cube"]
+
+
+def test_the_example_is_in_the_checkout_only() -> None:
+    assert "own.cube" not in registry.kernels()
