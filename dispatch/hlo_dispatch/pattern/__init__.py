@@ -3,7 +3,8 @@
 `load_tables()` reads YAML (`load.py`, `schema.py`), resolves and checks it (`build.py`, `prove.py`). Activations are
 recognized by value: `Recogniser` evaluates a function of one variable in float64 at probe points (`probes.py`) and
 compares it with each formula (`agreement.py`). `read_expression.py` and `constraints.py` are the language of
-structural patterns, `op_kinds.py` the op kinds of anchor ops and the kernels for each.
+structural patterns. Each op kind of anchor ops is declared in `op_kinds.py`; `epilogue_blocks.py` has what may follow
+one, `kernel_attributes.py` the attributes that follow from the rest of a kernel's entry.
 """
 
 from __future__ import annotations
