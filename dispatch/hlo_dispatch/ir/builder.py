@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hlo_dispatch.ir.kernel_call import KernelCall
 from hlo_dispatch.ir.module import Module, copy_of
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, LiteralProto, ShapeProto
-from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
+from hlo_dispatch.ir.shape import Shape, tuple_shape
 
 
 class InstructionBuilder:
@@ -98,8 +98,7 @@ class InstructionBuilder:
         return made
 
     def tuple(self, operands: Sequence[int], shapes: Sequence[ShapeProto], stem: str = "") -> InstructionProto:
-        shape = ShapeProto(element_type=ELEMENT_TYPE_NUMBERS["tuple"], tuple_shapes=shapes)
-        return self.make("tuple", shape, *operands, stem=stem)
+        return self.make("tuple", tuple_shape(shapes), *operands, stem=stem)
 
     def get_tuple_element(
         self, operand: int, index: int, shape: Shape | ShapeProto, stem: str = "", identifier: int | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
-from hlo_dispatch.ir.shape import Shape, row_major, shape_of
+from hlo_dispatch.ir.shape import Shape, row_major, shape_of, tuple_shape
 
 _PREFIX = "hlo_dispatch."
 """What the targets of this package's kernels begin with."""
@@ -49,10 +49,8 @@ class KernelCall:
         shapes = self.shapes
         if len(shapes) == 1:
             instruction.shape.CopyFrom(shapes[0].to_proto())
-            return
-        instruction.shape.Clear()
-        instruction.shape.element_type = _TUPLE
-        instruction.shape.tuple_shapes.extend([shape.to_proto() for shape in shapes])
+        else:
+            instruction.shape.CopyFrom(tuple_shape([shape.to_proto() for shape in shapes]))
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -107,6 +108,11 @@ def shape_of(proto: schema.ShapeProto) -> Shape:
 def row_major(element_type: str, dimensions: tuple[int, ...]) -> Shape:
     """A shape whose last dimension varies fastest."""
     return Shape(element_type, dimensions, tuple(reversed(range(len(dimensions)))))
+
+
+def tuple_shape(shapes: Iterable[schema.ShapeProto]) -> schema.ShapeProto:
+    """The ShapeProto of a tuple."""
+    return schema.ShapeProto(element_type=schema.ELEMENT_TYPE_NUMBERS["tuple"], tuple_shapes=shapes)
 
 
 def in_memory_order(shape: Shape) -> Shape:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto, LiteralProto, ProgramShapeProto, ShapeProto
 
@@ -28,35 +29,24 @@ def in_float64(module: Module) -> Module | None:
     graph = FlatGraph(module, module.entry)
     if any(node.opcode in _UNSUPPORTED for node in graph.nodes):
         return None
-    base = module.entry.id << 32
-    instructions: list[InstructionProto] = []
+    editor = Editor(module, module.entry)
+    originals, builder, ids = list(editor.instructions), editor.last(), dict[Node, int]()
     for node in graph.nodes:
-        proto = InstructionProto()
-        proto.CopyFrom(node.proto)
-        proto.opcode = "copy" if node.opcode == INSERTED_COPY else node.opcode
-        proto.id, proto.name = base + node.index, f"wide.{node.index}"
-        proto.backend_config = b""
-        del proto.control_predecessor_ids[:]
-        del proto.operand_ids[:]
-        proto.operand_ids.extend(base + operand.index for operand in node.operands)
-        _widen(proto)
-        instructions.append(proto)
-    called = {number for proto in instructions for number in proto.called_computation_ids}
-    reducers = [c for c in module.proto.computations if c.id in called]
-    for computation in reducers:
-        for proto in computation.instructions:
+        wide = builder.clone(node.proto, [ids[operand] for operand in node.operands])
+        wide.opcode = "copy" if node.opcode == INSERTED_COPY else node.opcode
+        wide.backend_config = b""
+        ids[node] = wide.id
+    editor.root_id = ids[graph.root]
+    for identifier in originals:
+        editor.erase(identifier)
+    commit(module, [editor])
+    # The entry, and the reducers that it calls.
+    for computation in module.proto.computations[:]:
+        for proto in computation.instructions[:]:
             _widen(proto)
         _widen_signature(computation.program_shape)
-    entry = module.entry
-    del entry.instructions[:]
-    entry.instructions.extend(instructions)
-    entry.root_id = base + graph.root.index
-    _widen_signature(entry.program_shape)
-    kept = [type(c).FromString(c.SerializeToString()) for c in (*reducers, entry)]
-    del module.proto.computations[:]
-    module.proto.computations.extend(kept)
     _widen_signature(module.proto.host_program_shape)
-    return Module(module.proto)
+    return module
 
 
 def _widen(proto: InstructionProto) -> None:

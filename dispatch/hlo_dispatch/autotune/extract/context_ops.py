@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, set_signature
 from hlo_dispatch.autotune.extract.loop_harness import BODY, input_elements, result_elements
+from hlo_dispatch.ir.builder import InstructionBuilder
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto
+from hlo_dispatch.ir.schema import LiteralProto
 from hlo_dispatch.ir.shape import Shape, row_major
 from hlo_dispatch.ir.task_partitions import loop_backend_config
 
@@ -24,108 +26,50 @@ def with_context_ops(module: Module, extracted: ExtractedModule, threads: int) -
     module = module.copy()
     region = next(c for c in module.proto.computations[:] if c.name == BODY)
     is_entry = region.id == module.entry.id
-    root = next(i for i in region.instructions if i.id == region.root_id)
+    editor = Editor(module, region)
+    root = editor.root
     if is_entry:
-        inputs = {i.parameter_number: i for i in region.instructions if i.opcode == "parameter"}
+        inputs = {parameter.parameter_number: parameter for parameter in editor.parameters()}
         places: Sequence[int] = range(len(extracted.results)) if len(extracted.results) > 1 else ()
     else:
         inputs, places = input_elements(region, extracted), result_elements(extracted)
-    worker = _ContextOps(module, region, threads)
     for number, (shape, produced) in enumerate(zip(extracted.inputs, extracted.produced, strict=True)):
         if produced and shape.element_type in _FLOATING and number in inputs:
             value = inputs[number].id
-            _replace_uses(region, value, worker.copy_of(value, shape), keep=() if is_entry else (root.id,))
-    parts = list(root.operand_ids) if places else [root.id]
+            users = editor.users(value)
+            copy = _emit_context_op(editor, value, shape, threads)
+            for user in users:
+                # A loop returns its own element.
+                if is_entry or user != root.id:
+                    editor.replace_operands(user, {value: copy})
+            editor.root_id = copy if editor.root_id == value else editor.root_id
+    parts = editor.root.operand_ids[:] if places else [editor.root_id]
     for place, shape, consumed in zip(places or (0,), extracted.results, extracted.consumed, strict=True):
         if consumed and shape.element_type in _FLOATING:
-            parts[place] = worker.copy_of(parts[place], shape)
+            parts[place] = _emit_context_op(editor, parts[place], shape, threads)
     if places:
-        del root.operand_ids[:]
-        root.operand_ids.extend(parts)
+        editor.set_operands(root.id, parts)
     else:
-        region.root_id = parts[0]
+        editor.root_id = parts[0]
+    commit(module, [editor])
     if is_entry:
         set_signature(region, extracted.inputs, root.shape)
-    _place_copies(region, worker.made)
-    # Callees come first.
-    ordered = [*worker.computations, *(type(c).FromString(c.SerializeToString()) for c in module.proto.computations)]
-    del module.proto.computations[:]
-    module.proto.computations.extend(ordered)
-    return Module(module.proto)
+    return module
 
 
-def _replace_uses(computation: ComputationProto, value: int, copy: int, keep: Sequence[int]) -> None:
-    """Replace the uses of a value by its copy, except in the instructions `keep`."""
-    for instruction in computation.instructions:
-        if instruction.id in keep:
-            continue
-        for place, operand in enumerate(instruction.operand_ids):
-            if operand == value:
-                instruction.operand_ids[place] = copy
-    if computation.root_id == value:
-        computation.root_id = copy
-
-
-def _place_copies(entry: ComputationProto, made: dict[int, InstructionProto]) -> None:
-    """Place each context op after the value that it copies."""
-    ordered: list[InstructionProto] = []
-    loops_of: dict[int, list[InstructionProto]] = {}
-    for loop in made.values():
-        loops_of.setdefault(loop.operand_ids[0], []).append(loop)
-    for instruction in [InstructionProto.FromString(i.SerializeToString()) for i in entry.instructions]:
-        ordered.append(instruction)
-        ordered += loops_of.pop(instruction.id, [])
-    # An input that is returned unchanged is copied twice.
-    for loops in loops_of.values():
-        ordered += loops
-    tuples = [i for i in ordered if i.id == entry.root_id]
-    ordered = [i for i in ordered if i.id != entry.root_id] + tuples
-    del entry.instructions[:]
-    entry.instructions.extend(ordered)
-
-
-class _ContextOps:
-    """Builder of context ops: loop fusions that copy a value."""
-
-    def __init__(self, module: Module, region: ComputationProto, threads: int) -> None:
-        self._module, self._threads = module, threads
-        self._next_id = max(i.id for i in region.instructions) + 1
-        self.made: dict[int, InstructionProto] = {}
-        self.computations: list[ComputationProto] = []
-
-    def copy_of(self, value: int, shape: Shape) -> int:
-        """Id of a new loop fusion that multiplies by one, split over threads as XLA does it."""
-        computation = self._body(shape)
-        loop = InstructionProto(
-            opcode="fusion", name=self._module.fresh_name("context_op"), id=self._next_id, fusion_kind="kLoop"
-        )
-        self._next_id += 1
-        loop.shape.CopyFrom(shape.to_proto())
-        loop.operand_ids.append(value)
-        loop.called_computation_ids.append(computation.id)
-        loop.backend_config = loop_backend_config(shape, self._threads)
-        self.made[loop.id] = loop
-        return loop.id
-
-    def _body(self, shape: Shape) -> ComputationProto:
-        identifier = self._module.fresh_computation_id()
-        computation = ComputationProto(id=identifier, name=self._module.fresh_name("context_op_computation"))
-        computation.execution_thread = self._module.entry.execution_thread
-        scalar = row_major(shape.element_type, ())
-        first = identifier << 32
-        for place, opcode, result, operands in (
-            (0, "parameter", shape, ()), (1, "constant", scalar, ()), (2, "broadcast", shape, (1,)),
-            (3, "multiply", shape, (0, 2)),
-        ):  # fmt: skip
-            proto = computation.instructions.add(opcode=opcode, id=first + place)
-            proto.name = self._module.fresh_name(f"context_op_{opcode}")
-            proto.shape.CopyFrom(result.to_proto())
-            proto.operand_ids.extend(first + operand for operand in operands)
-            if opcode == "constant":
-                _set_one(proto.literal, scalar)
-        computation.root_id = first + 3
-        self.computations.append(computation)
-        return computation
+def _emit_context_op(editor: Editor, value: int, shape: Shape, threads: int) -> int:
+    """Emit a loop fusion that multiplies by one, split over threads as XLA does it; returns its id."""
+    inner = InstructionBuilder.of_new_computation(editor.module, "context_op_computation", editor.computation)
+    scalar, stem = row_major(shape.element_type, ()), "context_op_{}".format
+    literal = LiteralProto()
+    _set_one(literal, scalar)
+    parameter = inner.parameter(0, shape, stem("parameter"))
+    one = inner.constant(scalar, literal, stem("constant"))
+    ones = inner.make("broadcast", shape, one.id, stem=stem("broadcast"))
+    product = inner.make("multiply", shape, parameter.id, ones.id, stem=stem("multiply"))
+    editor.computations.append(inner.finished(product.id))
+    config = loop_backend_config(shape, threads)
+    return editor.after(value).fusion(inner.computation, (value,), shape, stem="context_op", config=config).id
 
 
 def _set_one(literal: LiteralProto, scalar: Shape) -> None:

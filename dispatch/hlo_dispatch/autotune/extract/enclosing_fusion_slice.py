@@ -16,7 +16,7 @@ from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, is_s
 from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import InstructionProto
-from hlo_dispatch.ir.shape import Shape, in_memory_order
+from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.ir.task_partitions import loop_backend_config
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import this_machine
@@ -141,7 +141,7 @@ class _FusionSliceWriter(ExtractedWriter):
                 or not node.shape.elements
             ):
                 return Refusal("unmeasurable", f"%{node.name} is {node.shape}", node.name)
-        shapes = [self.parameter(node, number) for number, node in enumerate(self._inputs)]
+        shapes = [self.node_parameter(node, number) for number, node in enumerate(self._inputs)]
         for instruction in instructions:
             self.copy(instruction)
         self.fusion(
@@ -156,18 +156,15 @@ class _FusionSliceWriter(ExtractedWriter):
         return self._extracted(match, shapes, instructions)
 
     def _extracted(self, match: Match, shapes: list[Shape], instructions: list[InstructionProto]) -> ExtractedModule:
-        output, entry = match.output, self.entry
-        plain = in_memory_order(output.shape)
-        entry.root_id = self.ids[output]
-        if plain != output.shape:
-            entry.root_id = self.add(entry, "bitcast", "region_result", plain, [self.ids[output]]).id
-        set_signature(entry, shapes, plain.to_proto())
+        output = match.output
+        root, results = self.results([(self.ids[output], output.shape)])
+        set_signature(self.entry, shapes, root.shape)
         nodes = [node.proto for node in (*self._fusion_slice.library, *self._fusion_slice.loop)]
         return ExtractedModule(
             module=self.module([*instructions, *nodes]),
             anchor=match.node.name,
             inputs=tuple(shapes),
-            results=(plain,),
+            results=tuple(results),
             produced=tuple(node in self._produced for node in self._inputs),
             consumed=(bool(output.users),),
         )

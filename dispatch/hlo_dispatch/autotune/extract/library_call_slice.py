@@ -16,8 +16,8 @@ from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, set_
 from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.autotune.run.inputs import LOWER, UPPER
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
-from hlo_dispatch.ir.shape import Shape, in_memory_order
+from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.ir.task_partitions import loop_backend_config
 from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.match.routines.product import is_half_zeros
@@ -121,14 +121,13 @@ class _LibraryCallWriter(ExtractedWriter):
     def write(self, chains: list[list[Node]]) -> ExtractedModule:
         match = self._match
         inputs = list(dict.fromkeys(view.node for view in match.operands))
-        shapes = [self.parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
+        shapes = [self.node_parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
         for chain in chains:
             self._chain(chain)
         call = self.graph.instruction_of[match.node.producers[0]]
         self.copy(call)
         produced = tuple(self._slice.produced(node) for node in inputs)
-        results, ids = self._write_results()
-        root = self._root(results, ids)
+        root, results = self.results(self._result_values())
         set_signature(self.entry, shapes, root.shape)
         return ExtractedModule(
             module=self.module([call]),
@@ -156,38 +155,20 @@ class _LibraryCallWriter(ExtractedWriter):
             return
         if all(node.opcode == "bitcast" for node in nodes):
             for node in nodes:
-                proto = self.add(self.entry, "bitcast", node.name, node.shape, [self.ids[node.operands[0]]])
-                self.ids[node] = proto.id
+                operand = self.ids[node.operands[0]]
+                self.ids[node] = self.builder.make("bitcast", node.shape, operand, stem=node.name).id
             return
         self.fusion(nodes, nodes[-1], "kLoop", loop_backend_config(nodes[-1].shape, this_machine().threads))
 
-    def _write_results(self) -> tuple[list[Shape], list[int]]:
-        """Write the results; returns their row-major shapes and their ids."""
-        shapes: list[Shape] = []
-        ids: list[int] = []
+    def _result_values(self) -> list[tuple[int, Shape]]:
+        """Write the layout ops of the results; returns (id, shape) of each."""
+        values: list[tuple[int, Shape]] = []
         for value, number in self._slice.results:
             ops = self._slice.result_ops(value)
             first = ops[0].operands[0] if ops else value
             if first is not self._match.node and first not in self.ids:
-                part = self.add(self.entry, "get-tuple-element", first.name, first.shape, [self.ids[self._match.node]])
-                part.tuple_index = number
-                self.ids[first] = part.id
+                call = self.ids[self._match.node]
+                self.ids[first] = self.builder.get_tuple_element(call, number, first.shape, first.name).id
             self._chain(ops)
-            plain, identifier = in_memory_order(value.shape), self.ids[value]
-            if plain != value.shape:
-                identifier = self.add(self.entry, "bitcast", f"region_result.{number}", plain, [identifier]).id
-            shapes.append(plain)
-            ids.append(identifier)
-        return shapes, ids
-
-    def _root(self, shapes: list[Shape], ids: list[int]) -> InstructionProto:
-        if len(ids) == 1:
-            self.entry.root_id = ids[0]
-            return next(instruction for instruction in self.entry.instructions if instruction.id == ids[0])
-        root = self.entry.instructions.add(opcode="tuple", name="region_results")
-        root.id = (self.entry.id << 32) + len(self.entry.instructions)
-        root.operand_ids.extend(ids)
-        root.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
-        root.shape.tuple_shapes.extend(shape.to_proto() for shape in shapes)
-        self.entry.root_id = root.id
-        return root
+            values.append((self.ids[value], value.shape))
+        return values

@@ -7,13 +7,15 @@ and result share a buffer, and the copy against the write-after-read hazard is m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, set_signature
+from hlo_dispatch.ir.builder import InstructionBuilder
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto, ShapeProto
-from hlo_dispatch.ir.shape import Shape, row_major, shape_of
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
+from hlo_dispatch.ir.shape import Shape, row_major, tuple_shape
 
 BODY = "region"
 """Name of the computation of a region, in a loop harness or alone."""
@@ -50,187 +52,155 @@ class _Harness:
     """Writer of one loop harness."""
 
     def __init__(self, extracted: ExtractedModule) -> None:
-        self._extracted, self._module = extracted, extracted.module
+        self._extracted, self._module = extracted, extracted.module.copy()
         self._results = result_elements(extracted)
         self._state = [_COUNT, _COUNT, *extracted.inputs]
         for element, shape in zip(self._results, extracted.results, strict=True):
             if element == len(self._state):
                 self._state.append(shape)
-        self._last_id = max(self._module.computations)
+        self._state_shape = tuple_shape(shape.to_proto() for shape in self._state)
         self._fused: list[ComputationProto] = []
 
     def written(self) -> Module:
-        body, condition = self._body(), self._condition()
-        entry = self._entry(body, condition)
-        others = [c for c in self._module.proto.computations if c.id != body.id]
-        module = ModuleProto(name="region", entry_computation_name=entry.name, entry_computation_id=entry.id)
-        for computation in (*others, *self._fused, body, condition, entry):
-            module.computations.add().CopyFrom(computation)
-        module.host_program_shape.CopyFrom(entry.program_shape)
-        return Module(module)
+        module, body = self._module, self._module.entry
+        names = self._input_names()
+        self._become_body(body)
+        condition = self._condition()
+        entry = self._entry(names, body, condition)
+        computations = [*self._fused, condition, entry]
+        module.proto.computations.extend(computations)
+        # Callees come first.
+        last = [c.id for c in (body, *computations[-2:])]
+        module.proto.computations.sort(key=lambda c: last.index(c.id) if c.id in last else -1)
+        module.proto.entry_computation_name, module.proto.entry_computation_id = entry.name, entry.id
+        module.proto.host_program_shape.CopyFrom(entry.program_shape)
+        module.index()
+        return module
 
-    def _body(self) -> ComputationProto:
-        """The loop body: the region's computation with elements of the loop's state as inputs."""
-        region, count = self._module.entry, len(self._extracted.results)
-        body = ComputationProto(id=region.id, name=BODY, execution_thread=region.execution_thread)
-        writer = _Writer(body, max(i.id for i in region.instructions))
-        state = writer.add("parameter", "loop_state", _tuple_shape(self._state))
+    def _input_names(self) -> list[str]:
+        """Name of each input, which marks frozen ones and triangular matrices."""
+        names = ["region_input"] * len(self._extracted.inputs)
+        for instruction in self._module.entry.instructions[:]:
+            if instruction.opcode == "parameter":
+                names[instruction.parameter_number] = instruction.name.partition(".")[0]
+        return names
+
+    def _become_body(self, region: ComputationProto) -> None:
+        """Make the region's computation the loop body, with elements of the loop's state as inputs."""
+        editor = Editor(self._module, region)
+        first, last, root = editor.first(), editor.last(), editor.root
+        inputs = editor.parameters()
+        state = first.parameter(0, self._state_shape, "loop_state").id
         elements = {
-            number: writer.element(state, number, shape, f"loop_element.{number}")
+            number: first.get_tuple_element(state, number, shape, f"loop_element.{number}").id
             for number, shape in enumerate(self._state)
             if number not in set(self._results) - set(range(_INPUTS + len(self._extracted.inputs)))
         }
-        renamed: dict[int, int] = {}
-        results = [region.root_id]
-        for instruction in region.instructions:
-            if instruction.opcode == "parameter":
-                renamed[instruction.id] = elements[_INPUTS + instruction.parameter_number]
-            elif instruction.id == region.root_id and count > 1:
-                results = [renamed.get(operand, operand) for operand in instruction.operand_ids]
-            else:
-                copy = body.instructions.add()
-                copy.CopyFrom(instruction)
-                for place, operand in enumerate(instruction.operand_ids):
-                    copy.operand_ids[place] = renamed.get(operand, operand)
-        one = writer.constant("loop_step", 1)
-        elements[_COUNTER] = self._fusion(writer, "add", "loop_next", _COUNT, (elements[_COUNTER], one))
-        elements |= dict(zip(self._results, self._distinct(writer, results), strict=True))
+        for parameter in inputs:
+            editor.replace_all_uses_with(parameter.id, elements[_INPUTS + parameter.parameter_number])
+            editor.erase(parameter.id)
+        results = [editor.root_id]
+        if len(self._extracted.results) > 1:
+            results = editor.root.operand_ids[:]
+            editor.erase(root.id)
+        one = _integer(last, "loop_step", 1)
+        elements[_COUNTER] = self._fusion(last, "add", "loop_next", _COUNT, {elements[_COUNTER]: _COUNT, one: _COUNT})
+        elements |= dict(zip(self._results, self._distinct(editor, results), strict=True))
         parts = [elements[number] for number in range(len(self._state))]
-        body.root_id = writer.add("tuple", "loop_next_state", _tuple_shape(self._state), parts)
-        _set_state_signature(body, self._state, _tuple_shape(self._state))
-        return body
+        editor.root_id = last.make("tuple", self._state_shape, *parts, stem="loop_next_state").id
+        editor.computations, self._fused = self._fused, []
+        commit(self._module, [editor])
+        self._set_state_signature(region, self._state_shape)
 
-    def _distinct(self, writer: _Writer, results: Sequence[int]) -> list[int]:
+    def _distinct(self, editor: Editor, results: Sequence[int]) -> list[int]:
         """The results, each in a separate buffer, as XLA's copy insertion leaves them in a loop body."""
-        by_id, seen, distinct = writer.by_id(), set[int](), list[int]()
+        seen, distinct = set[int](), list[int]()
         for number, result in enumerate(results):
-            source = by_id[result]
+            source = editor.instructions[result]
             while source.opcode == "bitcast":
-                source = by_id[source.operand_ids[0]]
+                source = editor.instructions[source.operand_ids[0]]
             if source.id in seen or source.opcode == "constant" or source.name.startswith("loop_element"):
-                shape = self._extracted.results[number].to_proto()
-                result = writer.add("copy", f"loop_copy.{number}", shape, (result,))
+                shape = self._extracted.results[number]
+                result = editor.last().make("copy", shape, result, stem=f"loop_copy.{number}").id
             seen.add(source.id)
             distinct.append(result)
         return distinct
 
     def _condition(self) -> ComputationProto:
-        condition = self._new("loop_condition")
-        writer = _Writer(condition)
-        state = writer.add("parameter", "condition_state", _tuple_shape(self._state))
-        read = [writer.element(state, n, _COUNT, f"condition_element.{n}") for n in (_COUNTER, _LIMIT)]
-        condition.root_id = self._fusion(writer, "compare", "loop_goes_on", _FLAG, read)
-        _set_state_signature(condition, self._state, _FLAG.to_proto())
+        builder = self._new("loop_condition")
+        state = builder.parameter(0, self._state_shape, "condition_state").id
+        counts = {
+            builder.get_tuple_element(state, n, _COUNT, f"condition_element.{n}").id: _COUNT for n in (_COUNTER, _LIMIT)
+        }
+        condition = builder.finished(self._fusion(builder, "compare", "loop_goes_on", _FLAG, counts))
+        self._set_state_signature(condition, _FLAG.to_proto())
         return condition
 
-    def _entry(self, body: ComputationProto, condition: ComputationProto) -> ComputationProto:
-        entry, extracted = self._new("loop"), self._extracted
-        writer, names = _Writer(entry), ["region_input"] * len(extracted.inputs)
-        for instruction in self._module.entry.instructions:
-            if instruction.opcode == "parameter":
-                # The name marks frozen inputs and triangular matrices.
-                names[instruction.parameter_number] = instruction.name.partition(".")[0]
-        parameters = [writer.parameter(n, name, extracted.inputs[n]) for n, name in enumerate(names)]
-        limit = writer.parameter(len(names), "trip_count", _COUNT)
+    def _entry(self, names: Sequence[str], body: ComputationProto, condition: ComputationProto) -> ComputationProto:
+        builder, extracted = self._new("loop"), self._extracted
+        parameters = [builder.parameter(n, extracted.inputs[n], f"{name}.{n}").id for n, name in enumerate(names)]
+        limit = builder.parameter(len(names), _COUNT, f"trip_count.{len(names)}").id
         carried = {number for number, _ in extracted.loop.carried} if extracted.loop is not None else set[int]()
-        begin = [writer.add("copy", "loop_begin", _COUNT.to_proto(), (writer.constant("loop_zero", 0),)), limit]
+        begin = [builder.make("copy", _COUNT, _integer(builder, "loop_zero", 0), stem="loop_begin").id, limit]
         for number, parameter in enumerate(parameters):
-            shape = extracted.inputs[number].to_proto()
             # The loop overwrites carried values, and the program must not overwrite its arguments.
-            is_written = number in carried
-            begin.append(writer.add("copy", f"loop_begin.{number}", shape, (parameter,)) if is_written else parameter)
+            if number in carried:
+                parameter = builder.make("copy", extracted.inputs[number], parameter, stem=f"loop_begin.{number}").id
+            begin.append(parameter)
         for number, shape in list(enumerate(self._state))[len(begin) :]:
-            begin.append(self._fusion(writer, "broadcast", f"loop_empty.{number}", shape, ()))
-        initial = writer.add("tuple", "loop_initial_state", _tuple_shape(self._state), begin)
-        loop = writer.add("while", "loop_of_region", _tuple_shape(self._state), (initial,))
-        entry.instructions[-1].called_computation_ids.extend((body.id, condition.id))
+            begin.append(self._fusion(builder, "broadcast", f"loop_empty.{number}", shape, {}))
+        initial = builder.make("tuple", self._state_shape, *begin, stem="loop_initial_state")
+        loop = builder.make("while", self._state_shape, initial.id, stem="loop_of_region")
+        loop.called_computation_ids.extend((body.id, condition.id))
         parts = [
-            writer.element(loop, element, self._state[element], f"loop_region_result.{number}")
+            builder.get_tuple_element(loop.id, element, self._state[element], f"loop_region_result.{number}")
             for number, element in enumerate(self._results)
         ]
+        root = parts[0]
         if len(parts) > 1:
-            parts = [writer.add("tuple", "loop_region_results", _tuple_shape(extracted.results), parts)]
-        entry.root_id, result = parts[0], writer.by_id()[parts[0]].shape
-        set_signature(entry, [*extracted.inputs, _COUNT], result)
+            root = builder.tuple([part.id for part in parts], [part.shape for part in parts], "loop_region_results")
+        entry = builder.finished(root.id)
+        set_signature(entry, [*extracted.inputs, _COUNT], root.shape)
         return entry
 
-    def _new(self, name: str) -> ComputationProto:
-        self._last_id += 1
-        return ComputationProto(id=self._last_id, name=name, execution_thread=self._module.entry.execution_thread)
+    def _new(self, name: str) -> InstructionBuilder:
+        return InstructionBuilder.of_new_computation(self._module, name, self._module.entry)
 
-    def _fusion(self, writer: _Writer, opcode: str, name: str, result: Shape, operands: Sequence[int]) -> int:
+    def _fusion(
+        self, builder: InstructionBuilder, opcode: str, name: str, result: Shape, operands: Mapping[int, Shape]
+    ) -> int:
         """Add a loop fusion of one operation (a broadcast has no operand and gives zeros); returns its id."""
-        computation = self._new(f"{name}_computation")
-        inner = _Writer(computation)
-        by_id = writer.by_id()
-        shapes = [shape_of(by_id[operand].shape) for operand in operands]
-        read = [inner.parameter(number, f"{name}_operand", shape) for number, shape in enumerate(shapes)]
+        inner = self._new(f"{name}_computation")
+        shapes = [*operands.values()]
+        read = [inner.parameter(number, shape, f"{name}_operand.{number}").id for number, shape in enumerate(shapes)]
         if opcode == "broadcast":
             read = [_zero(inner, name, result.element_type)]
-        computation.root_id = inner.add(opcode, f"{name}_{opcode}", result.to_proto(), read)
+        computed = inner.make(opcode, result, *read, stem=f"{name}_{opcode}")
         if opcode == "compare":
-            computation.instructions[-1].comparison_direction = "LT"
+            computed.comparison_direction = "LT"
+        computation = inner.finished(computed.id)
         set_signature(computation, shapes, result.to_proto())
         self._fused.append(computation)
-        fusion = writer.add("fusion", name, result.to_proto(), operands)
-        writer.computation.instructions[-1].fusion_kind = "kLoop"
-        writer.computation.instructions[-1].called_computation_ids.append(computation.id)
-        return fusion
+        return builder.fusion(computation, [*operands], result, stem=name).id
+
+    def _set_state_signature(self, computation: ComputationProto, result: ShapeProto) -> None:
+        computation.ClearField("program_shape")
+        computation.program_shape.parameters.add().CopyFrom(self._state_shape)
+        computation.program_shape.parameter_names.append("loop_state")
+        computation.program_shape.result.CopyFrom(result)
 
 
-def _zero(writer: _Writer, name: str, element_type: str) -> int:
+def _zero(builder: InstructionBuilder, name: str, element_type: str) -> int:
     """Add a scalar zero of any type; returns its id."""
-    zero = writer.constant(f"{name}_zero", 0)
+    zero, shape = _integer(builder, f"{name}_zero", 0), row_major(element_type, ())
     if element_type in _PARTS:
-        part = writer.add("convert", f"{name}_part", _PARTS[element_type].to_proto(), (zero,))
-        return writer.add("complex", f"{name}_complex", row_major(element_type, ()).to_proto(), (part, part))
+        part = builder.make("convert", _PARTS[element_type], zero, stem=f"{name}_part").id
+        return builder.make("complex", shape, part, part, stem=f"{name}_complex").id
     if element_type == _COUNT.element_type:
         return zero
-    return writer.add("convert", f"{name}_convert", row_major(element_type, ()).to_proto(), (zero,))
+    return builder.make("convert", shape, zero, stem=f"{name}_convert").id
 
 
-def _set_state_signature(computation: ComputationProto, state: Sequence[Shape], result: ShapeProto) -> None:
-    computation.program_shape.parameters.add().CopyFrom(_tuple_shape(state))
-    computation.program_shape.parameter_names.append("loop_state")
-    computation.program_shape.result.CopyFrom(result)
-
-
-def _tuple_shape(shapes: Sequence[Shape]) -> ShapeProto:
-    shape = ShapeProto(element_type=ELEMENT_TYPE_NUMBERS["tuple"])
-    shape.tuple_shapes.extend(part.to_proto() for part in shapes)
-    return shape
-
-
-class _Writer:
-    """Builder of a computation; each method adds an instruction and returns its id."""
-
-    def __init__(self, computation: ComputationProto, last_id: int = 0) -> None:
-        self.computation = computation
-        self._last_id = last_id or computation.id << 32
-
-    def add(self, opcode: str, name: str, shape: ShapeProto, operands: Sequence[int] = ()) -> int:
-        self._last_id += 1
-        proto = self.computation.instructions.add(opcode=opcode, name=name, id=self._last_id)
-        proto.shape.CopyFrom(shape)
-        proto.operand_ids.extend(operands)
-        return proto.id
-
-    def parameter(self, number: int, name: str, shape: Shape) -> int:
-        identifier = self.add("parameter", f"{name}.{number}", shape.to_proto())
-        self.computation.instructions[-1].parameter_number = number
-        return identifier
-
-    def element(self, value: int, index: int, shape: Shape, name: str) -> int:
-        identifier = self.add("get-tuple-element", name, shape.to_proto(), (value,))
-        self.computation.instructions[-1].tuple_index = index
-        return identifier
-
-    def constant(self, name: str, value: int) -> int:
-        identifier = self.add("constant", name, _COUNT.to_proto())
-        literal = self.computation.instructions[-1].literal
-        literal.shape.CopyFrom(_COUNT.to_proto())
-        literal.s32s.append(value)
-        return identifier
-
-    def by_id(self) -> dict[int, InstructionProto]:
-        return {i.id: i for i in self.computation.instructions}
+def _integer(builder: InstructionBuilder, name: str, value: int) -> int:
+    """Add an integer constant; returns its id."""
+    return builder.constant(_COUNT, LiteralProto(shape=_COUNT.to_proto(), s32s=[value]), name).id

@@ -26,17 +26,16 @@ from hlo_dispatch.autotune.extract.extracted_module import (
     FROZEN,
     ExtractedModule,
     LoopContext,
-    called_by,
     is_small_constant,
     set_signature,
 )
 from hlo_dispatch.autotune.extract.library_call_slice import LibraryCallSlice
 from hlo_dispatch.autotune.extract.operand_ops import is_constant_expression, operand_ops_of
+from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ANCHORS
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.match.match import LibraryCall, Match
 
@@ -282,95 +281,34 @@ def _nodes_of_module(nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if node.producers or node.top_level_id is not None]
 
 
-class _RegionWriter:
+class _RegionWriter(ExtractedWriter):
     """Writer of an extracted module of whole instructions."""
 
     def __init__(
         self, graph: FlatGraph, instructions: list[InstructionProto], inputs: list[InstructionProto], results: list[int]
     ) -> None:
-        self._graph, self._module = graph, graph.module
+        super().__init__(graph)
         self._instructions, self._inputs, self._results = instructions, inputs, results
-        self._identifier = max(self._module.computations) + 1
-        self._entry = ComputationProto(
-            id=self._identifier, name="region", execution_thread=graph.computation.execution_thread
-        )
         self._ids: dict[int, int] = {}
         """Id in the module → id in the extracted one."""
-        self._count = 0
 
     def write(self, anchor: str, produced: list[bool], consumed: list[bool]) -> ExtractedModule:
         shapes: list[Shape] = []
         for instruction in self._inputs:
             if is_small_constant(instruction):
-                self._copy(instruction)
+                self._clone(instruction)
             else:
-                shapes.append(self._parameter(instruction, len(shapes)))
+                kind = FROZEN if self.graph.value_of[instruction.id] in self.graph.static else "region_input"
+                self._ids[instruction.id], plain = self.parameter(len(shapes), shape_of(instruction.shape), kind)
+                shapes.append(plain)
         for instruction in self._instructions:
-            self._copy(instruction)
-        root, results = self._root()
-        self._entry.root_id = root.id
-        module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=self._identifier)
-        for computation in called_by(self._module, self._instructions):
-            module.computations.add().CopyFrom(computation)
-        set_signature(self._entry, shapes, root.shape)
-        module.computations.add().CopyFrom(self._entry)
-        for computation in module.computations:
-            for instruction in computation.instructions:
-                # It refers to tables of the module that are not copied.
-                instruction.ClearField("metadata")
-        module.host_program_shape.CopyFrom(self._entry.program_shape)
-        return ExtractedModule(Module(module), anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed))
+            self._clone(instruction)
+        shape_of_result = {i.id: shape_of(i.shape) for i in self._instructions}
+        root, results = self.results([(self._ids[result], shape_of_result[result]) for result in self._results])
+        set_signature(self.entry, shapes, root.shape)
+        module = self.module(self._instructions)
+        return ExtractedModule(module, anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed))
 
-    def _parameter(self, instruction: InstructionProto, number: int) -> Shape:
-        """Add a row-major parameter with the value's bytes, and a bitcast where the value has another layout."""
-        shape = shape_of(instruction.shape)
-        plain = in_memory_order(shape)
-        parameter = self._new("parameter", f"{self._kind(instruction)}.{number}", plain)
-        parameter.parameter_number = number
-        self._ids[instruction.id] = parameter.id
-        if plain != shape:
-            renamed = self._new("bitcast", f"region_input_as_given.{number}", shape)
-            renamed.operand_ids.append(parameter.id)
-            self._ids[instruction.id] = renamed.id
-        return plain
-
-    def _kind(self, instruction: InstructionProto) -> str:
-        return FROZEN if self._graph.value_of[instruction.id] in self._graph.static else "region_input"
-
-    def _copy(self, instruction: InstructionProto) -> None:
-        copy = self._entry.instructions.add()
-        copy.CopyFrom(instruction)
-        copy.id = self._ids[instruction.id] = self._fresh_id()
-        del copy.operand_ids[:]
-        copy.operand_ids.extend(self._ids[operand] for operand in instruction.operand_ids)
-        del copy.control_predecessor_ids[:]
-
-    def _root(self) -> tuple[InstructionProto, list[Shape]]:
-        parts: list[int] = []
-        shapes: list[Shape] = []
-        for number, result in enumerate(self._results):
-            shape = shape_of(next(i.shape for i in self._instructions if i.id == result))
-            plain = in_memory_order(shape)
-            part = self._ids[result]
-            if plain != shape:
-                renamed = self._new("bitcast", f"region_result.{number}", plain)
-                renamed.operand_ids.append(part)
-                part = renamed.id
-            parts.append(part)
-            shapes.append(plain)
-        if len(parts) == 1:
-            return next(i for i in self._entry.instructions if i.id == parts[0]), shapes
-        root = self._entry.instructions.add(opcode="tuple", name="region_results", id=self._fresh_id())
-        root.operand_ids.extend(parts)
-        root.shape.element_type = 13
-        root.shape.tuple_shapes.extend(shape.to_proto() for shape in shapes)
-        return root, shapes
-
-    def _new(self, opcode: str, name: str, shape: Shape) -> InstructionProto:
-        proto = self._entry.instructions.add(opcode=opcode, name=name, id=self._fresh_id())
-        proto.shape.CopyFrom(shape.to_proto())
-        return proto
-
-    def _fresh_id(self) -> int:
-        self._count += 1
-        return (self._identifier << 32) + self._count
+    def _clone(self, instruction: InstructionProto) -> None:
+        operands = [self._ids[operand] for operand in instruction.operand_ids[:]]
+        self._ids[instruction.id] = self.builder.clone(instruction, operands).id

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.autotune.extract.extracted_module import FROZEN, called_by, is_small_constant
+from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order
@@ -16,103 +17,96 @@ class ExtractedWriter:
 
     def __init__(self, graph: FlatGraph) -> None:
         self.graph = graph
-        first = max(graph.module.computations) + 1
-        self.entry = ComputationProto(id=first, name="region", execution_thread=graph.computation.execution_thread)
+        self._module = Module(ModuleProto(name="region"))
+        self.builder = self._builder("region")
+        self.entry = self.builder.computation
         self.ids: dict[Node, int] = {}
         """Node → id of its instruction in the entry."""
         self._fused: list[ComputationProto] = []
 
+    def _builder(self, name: str) -> InstructionBuilder:
+        # Copied computations keep their ids: a new one's is new to the original module.
+        computation = ComputationProto(id=self.graph.module.fresh_computation_id(), name=name)
+        computation.execution_thread = self.graph.computation.execution_thread
+        return InstructionBuilder(self._module, computation)
+
     def module(self, copied: Iterable[InstructionProto]) -> Module:
         """The module; `copied`: instructions of the original module in it."""
-        entry = self.entry
-        module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=entry.id)
+        entry, proto = self.entry, self._module.proto
+        proto.entry_computation_name, proto.entry_computation_id = entry.name, entry.id
         names: set[str] = set()
-        for computation in (*called_by(self.graph.module, copied), *self._fused, entry):
-            module.computations.add().CopyFrom(computation)
-            for instruction in module.computations[-1].instructions:
-                # It refers to tables of the module that are not copied.
-                instruction.ClearField("metadata")
-                # A node of the flat graph (a constant, for example) may be in several computations.
-                while instruction.name in names:
-                    instruction.name += ".again"
-                names.add(instruction.name)
-        module.host_program_shape.CopyFrom(entry.program_shape)
-        return Module(module)
+        proto.computations.extend((*called_by(self.graph.module, copied), *self._fused, entry))
+        for instruction in (instruction for c in proto.computations[:] for instruction in c.instructions[:]):
+            # It refers to tables of the module that are not copied.
+            instruction.ClearField("metadata")
+            # Copied computations keep their names, too.
+            while instruction.name in names:
+                instruction.name += ".again"
+            names.add(instruction.name)
+        proto.host_program_shape.CopyFrom(entry.program_shape)
+        return Module(proto)
 
-    def parameter(self, node: Node, number: int, kind: str = "region_input") -> Shape:
-        """Add a row-major parameter with the value's bytes, and a bitcast where the value has another layout."""
-        plain = in_memory_order(node.shape)
+    def parameter(self, number: int, shape: Shape, kind: str) -> tuple[int, Shape]:
+        """Add a row-major parameter with a value's bytes, and a bitcast where the value has another layout.
+
+        Returns:
+            the value's id in the entry, and the parameter's shape.
+        """
+        plain = in_memory_order(shape)
+        identifier = self.builder.parameter(number, plain, f"{kind}.{number}").id
+        if plain != shape:
+            name = f"region_input_as_given.{number}"
+            identifier = self.builder.make("bitcast", shape, identifier, stem=name).id
+        return identifier, plain
+
+    def node_parameter(self, node: Node, number: int, kind: str = "region_input") -> Shape:
+        """Add a parameter for a node; returns its shape."""
         if node in self.graph.static and kind == "region_input":
             kind = FROZEN
-        parameter = self.add(self.entry, "parameter", f"{kind}.{number}", plain, [])
-        parameter.parameter_number = number
-        self.ids[node] = parameter.id
-        if plain != node.shape:
-            name = f"region_input_as_given.{number}"
-            self.ids[node] = self.add(self.entry, "bitcast", name, node.shape, [parameter.id]).id
+        self.ids[node], plain = self.parameter(number, node.shape, kind)
         return plain
+
+    def results(self, values: Sequence[tuple[int, Shape]]) -> tuple[InstructionProto, list[Shape]]:
+        """Add row-major results of these values' bytes, several as a tuple; returns the root and their shapes."""
+        plain = [in_memory_order(shape) for _, shape in values]
+        ids = [
+            identifier
+            if shape == row_major_shape
+            else self.builder.make("bitcast", row_major_shape, identifier, stem=f"region_result.{number}").id
+            for number, ((identifier, shape), row_major_shape) in enumerate(zip(values, plain, strict=True))
+        ]
+        if len(ids) > 1:
+            ids = [self.builder.tuple(ids, [shape.to_proto() for shape in plain], "region_results").id]
+        self.builder.finished(ids[0])
+        return next(i for i in self.entry.instructions[:] if i.id == ids[0]), plain
 
     def copy(self, instruction: InstructionProto) -> None:
         """Copy a top-level instruction of the original module."""
-        operands = [self.value(self.graph.value_of[operand]) for operand in instruction.operand_ids]
-        copy = self.entry.instructions.add()
-        copy.CopyFrom(instruction)
-        copy.id = self.ids[self.graph.value_of[instruction.id]] = next_id(self.entry)
-        del copy.operand_ids[:]
-        copy.operand_ids.extend(operands)
-        del copy.control_predecessor_ids[:]
+        operands = [self.value(self.graph.value_of[operand]) for operand in instruction.operand_ids[:]]
+        self.ids[self.graph.value_of[instruction.id]] = self.builder.clone(instruction, operands).id
 
     def value(self, node: Node) -> int:
         """Id of the node's instruction in the entry; adds a constant at its first use."""
         if node not in self.ids:
-            copy = self.entry.instructions.add()
-            copy.CopyFrom(node.proto)
-            copy.id = self.ids[node] = next_id(self.entry)
+            self.ids[node] = self.builder.clone(node.proto, ()).id
         return self.ids[node]
 
     def fusion(self, nodes: Sequence[Node], root: Node, kind: str, config: bytes) -> None:
         """Add a fusion of `nodes` with the result `root`."""
         number = len(self._fused)
-        computation = ComputationProto(id=self.entry.id + 1 + number, name=f"part.{number}")
-        computation.execution_thread = self.entry.execution_thread
+        inner = self._builder(f"part.{number}")
         inside = set(nodes)
         reads = list(dict.fromkeys(o for node in nodes for o in node.operands if o not in inside))
         constants = [node for node in reads if is_small_constant(node.proto) and node not in self.ids]
         parameters = [node for node in reads if node not in constants]
         own: dict[Node, int] = {}
         for place, node in enumerate(parameters):
-            proto = self.add(computation, "parameter", f"part_{number}_input.{place}", node.shape, [])
-            proto.parameter_number = place
-            own[node] = proto.id
+            own[node] = inner.parameter(place, node.shape, f"part_{number}_input.{place}").id
         for node in (*constants, *nodes):
-            proto = computation.instructions.add()
-            proto.CopyFrom(node.proto)
-            proto.id = own[node] = next_id(computation)
-            del proto.operand_ids[:]
-            proto.operand_ids.extend(own[operand] for operand in node.operands)
-            del proto.control_predecessor_ids[:]
-            # Constants, and nodes computed from them, may be in both fusions; the anchor op keeps its name.
-            if number or node in constants:
-                proto.name = f"{proto.name}.part_{number}"
-        computation.root_id = own[root]
-        fusion = self.add(self.entry, "fusion", f"part_{number}", root.shape, [self.ids[n] for n in parameters])
-        fusion.fusion_kind, fusion.backend_config = kind, config
-        fusion.called_computation_ids.append(computation.id)
+            own[node] = inner.clone(node.proto, [own[operand] for operand in node.operands]).id
+        self._fused.append(inner.finished(own[root]))
+        operands = [self.ids[node] for node in parameters]
+        fusion = self.builder.fusion(
+            inner.computation, operands, root.shape, stem=f"part_{number}", kind=kind, config=config
+        )
         self.ids[root] = fusion.id
-        self._fused.append(computation)
-
-    @staticmethod
-    def add(
-        computation: ComputationProto, opcode: str, name: str, shape: Shape, operands: list[int]
-    ) -> InstructionProto:
-        """Add an instruction."""
-        proto = computation.instructions.add(opcode=opcode, name=name)
-        proto.id = next_id(computation)
-        proto.shape.CopyFrom(shape.to_proto())
-        proto.operand_ids.extend(operands)
-        return proto
-
-
-def next_id(computation: ComputationProto) -> int:
-    """The id of the latest instruction."""
-    return (computation.id << 32) + len(computation.instructions)

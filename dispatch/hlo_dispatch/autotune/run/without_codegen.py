@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
 
 UNREGISTERED_TARGET = "hlo_dispatch_nowhere"
 """A custom-call target without a handler; XLA's error names it."""
-_TYPED = 4
-"""XLA's number for calls of its typed FFI."""
 
 
 def stopping_before_codegen(module: Module) -> Module:
     """A module of the same signature that XLA cannot compile."""
     program = module.copy()
-    entry = program.entry
-    parameters = [instruction for instruction in entry.instructions[:] if instruction.opcode == "parameter"]
-    # XLA allocates lists as long as the largest id, so this is the next one.
-    number = 1 + max(instruction.id for instruction in entry.instructions[:])
-    result = InstructionProto(
-        name=program.fresh_name("nowhere"),
-        opcode="custom-call",
-        custom_call_target=UNREGISTERED_TARGET,
-        custom_call_api_version=_TYPED,
-        id=number,
-    )
-    result.shape.CopyFrom(entry.program_shape.result)
-    del entry.instructions[:]
-    entry.instructions.extend([*parameters, result])
-    entry.root_id = number
-    del program.proto.computations[:]
-    program.proto.computations.append(entry)
-    return Module(program.proto)
+    editor = Editor(program, program.entry)
+    result = editor.last().make("custom-call", program.entry.program_shape.result, stem="nowhere")
+    result.custom_call_target, result.custom_call_api_version = UNREGISTERED_TARGET, CUSTOM_CALL_API_TYPED_FFI
+    editor.root_id = result.id
+    for identifier, instruction in list(editor.instructions.items()):
+        if instruction.opcode != "parameter" and instruction is not result:
+            editor.erase(identifier)
+    commit(program, [editor])
+    return program
