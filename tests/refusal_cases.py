@@ -96,12 +96,14 @@ class Base:
 
 @lru_cache(maxsize=64)
 def bases(kind: str) -> tuple[Base, ...]:
-    """Every golden that shows a kind, those with the fewest regions first, then the shortest."""
+    """Every golden that shows a kind in its entry computation, those with the fewest regions first."""
     found: list[tuple[int, int, Base]] = []
     for path in sorted((GOLDEN / kind).glob("*.before.hlo")):
         text = path.read_text()
-        _, report = pipeline("always").run(hlo_text.from_text(text))
-        names = [region.name for region in report.dispatched if region.entry == kind]
+        module = hlo_text.from_text(text)
+        _, report = pipeline("always").run(module)
+        entry = Module.from_bytes(module).entry.name
+        names = [r.name for r in report.dispatched if (r.entry, r.computation) == (kind, entry)]
         found += [(len(report.regions), len(text), Base(text, name)) for name in names[:1]]
     return tuple(base for *_, base in sorted(found, key=lambda item: item[:2]))
 

@@ -7,11 +7,13 @@ from functools import lru_cache
 
 import pytest
 
-from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.errors import REFUSALS, Unavailable
+from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.report import Region, Report
 from processor import needs_avx512
 from refusal_cases import (
+    GOLDEN,
     KINDS,
     MATRIX,
     UNREPORTED,
@@ -109,3 +111,21 @@ def test_no_control_dependency_is_lost(kind: str) -> None:
             result, _ = pipeline("always").run(module.to_bytes())
             after = module if result is None else Module.from_bytes(result)
             assert any(earlier in i.control_predecessor_ids for i in after.entry.instructions), instruction.name
+
+
+UNREACHED = {
+    "library-missing": "test_a_missing_library has it for every kind",
+    "unmeasurable": "why a region was not measured, which no report says: tests/selection/test_region.py",
+    "empty-window": "tests/unit/test_match_pooling.py",
+    "layout-unsupported": "tests/unit/test_match_glue_ops.py",
+    "not-in-memory": "tests/unit/test_match_pooling.py",
+    "outranked": "tests/pattern/test_structural_planning.py",
+}
+
+
+def test_every_code_has_a_case() -> None:
+    """In the matrix or a refused golden; otherwise here is where it is tested."""
+    reports = [outcome(*cell.values)[1] for cell in CELLS]
+    reports += [pipeline("always").run(hlo_text.from_text(p.read_text()))[1] for p in GOLDEN.glob("*/*.refused.hlo")]
+    codes = {region.refusal.code for report in reports for region in report.left if region.refusal is not None}
+    assert sorted(set(REFUSALS) - codes) == sorted(UNREACHED)
