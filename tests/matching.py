@@ -11,6 +11,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.passes.mask_redirection import redirect_masks
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
 
 
@@ -57,6 +58,7 @@ def finder() -> EpilogueFinder:
 
 def matches(graph: FlatGraph, taken: set[Node] = frozenset(), needed: set[Node] = frozenset()) -> dict:
     """Anchor's name → its match or refusal, each match taking what it covers, as the plan has it."""
+    redirect_masks(graph)
     matcher = Matcher(graph, table(), finder())
     owned, in_memory = set(taken), {graph.root, *needed}
     found: dict[str, Match | Refusal] = {}

@@ -14,9 +14,9 @@ SUM = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(
 
 def glue_ops(body: str) -> dict[str, Match | Refusal]:
     graph = flattened(f"{SUM}ENTRY e {{\n{body}\n}}")
-    node(graph, "x").is_result = True  # as if a call gave it
+    results = {node(graph, "x")}  # as if a call gave it
     matcher = Matcher(graph, table(), finder())
-    return {n.name: matcher.match(n, lambda _: False, {graph.root}.__contains__) for n in matcher.glue_ops()}
+    return {n.name: matcher.match(n, lambda _: False, {graph.root}.__contains__, results) for n in matcher.glue_ops()}
 
 
 def only(body: str) -> Match:
@@ -182,14 +182,14 @@ def test_what_is_joined_already_is_read_as_that():
     matcher = Matcher(graph, table(), finder())
     three = node(graph, "three")
 
-    def read() -> list[str]:
-        found = matcher.rematch(three, lambda _: False, {graph.root}.__contains__)
+    def read(*results: str) -> list[str]:
+        known = {node(graph, name) for name in results}
+        found = matcher.rematch(three, lambda _: False, {graph.root}.__contains__, known)
         assert isinstance(found, Match)
         return [view.node.name for view in found.operands]
 
     assert read() == ["x", "y", "z"]
-    node(graph, "two").is_result = node(graph, "other").is_result = True
-    assert read() == ["two", "z"]
+    assert read("two", "other") == ["two", "z"]
 
 
 def test_what_a_fusion_would_have_to_write_is_not_joined():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from running import calls, rewritten_and_run
 
-from hlo_dispatch.match.epilogue.masks import redirect_masks_to_results
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.passes.mask_redirection import redirect_masks
 from matching import flattened, matches, node
 
 F, P = "f32[4,16]{1,0}", "pred[4,16]{1,0}"
@@ -39,7 +39,7 @@ ENTRY main {{ x = f32[4,8]{{1,0}} parameter(0)
 def asks(text: str) -> str:
     """Which of its two tensors %m compares: the value or the result."""
     graph = flattened(text)
-    redirect_masks_to_results(graph)
+    redirect_masks(graph)
     mask, value, result = (node(graph, name) for name in "mzr")
     asked = result if result in mask.operands else value
     assert asked in mask.operands
@@ -136,7 +136,7 @@ ENTRY main {{ x = f32[4,8]{{1,0}} parameter(0)
 @pytest.mark.parametrize(("kind", "low"), [("bf16", 0), ("bf16", 0.5), ("f16", 0), ("f16", 0.25)])
 def test_half_precision_asks_behind_the_rounding(kind: str, low: float) -> None:
     graph = flattened(half_program(kind, low))
-    redirect_masks_to_results(graph)
+    redirect_masks(graph)
     assert node(graph, "again") in node(graph, "m").operands
     (match,) = matches(graph).values()
     assert match.output.name == "kept"
@@ -145,5 +145,5 @@ def test_half_precision_asks_behind_the_rounding(kind: str, low: float) -> None:
 def test_a_bound_that_half_precision_lacks_is_not_asked_behind_the_rounding() -> None:
     # 0.1 becomes 0.10009765625 in bfloat16, which is more than 0.1.
     graph = flattened(half_program("bf16", 0.1))
-    redirect_masks_to_results(graph)
+    redirect_masks(graph)
     assert node(graph, "again") not in node(graph, "m").operands

@@ -37,7 +37,6 @@ class Node:
     __slots__ = (
         "index",
         "is_live_out",
-        "is_result",
         "opcode",
         "operands",
         "producers",
@@ -65,8 +64,6 @@ class Node:
         """Id of the top-level instruction whose result this is, if it is one's result."""
         self.is_live_out = False
         """Whether the computation's result is this value."""
-        self.is_result = False
-        """Whether a dispatched call has this result; the values before it may not exist."""
         self.scalar: float | bool | None = False
         """Cache of the match package: value of a scalar constant, None for other nodes, False if not computed."""
 

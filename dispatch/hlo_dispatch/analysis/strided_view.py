@@ -9,6 +9,7 @@ stops where one stride per dimension cannot express the result. A peeling policy
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
@@ -49,6 +50,7 @@ class DimensionSplit(NamedTuple):
     """The sizes of its parts with one stride each, slowest first."""
 
 
+_NONE: frozenset[Node] = frozenset()
 _WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32", "u8": "s32"}
 """Element type → the wider type in which XLA computes."""
 
@@ -202,14 +204,19 @@ def is_bitcast_copy(node: Node) -> bool:
     return all(before == after for size, before, after in strides if size > 1)
 
 
-def peel_or_split(view: View, policy: PeelingPolicy) -> View | DimensionSplit | None:
+def peel_or_split(
+    view: View, policy: PeelingPolicy, results: AbstractSet[Node] = _NONE
+) -> View | DimensionSplit | None:
     """The view of the same elements over the node's operand.
+
+    Args:
+        results: results of calls, in front of which the values may not exist.
 
     Returns:
         a `DimensionSplit` where the view has no single strides there, None where the policy does not peel the node.
     """
     node = view.node
-    if not _may_peel(node, policy):
+    if node in results or not _may_peel(node, policy):
         return None
     opcode, source = node.opcode, node.operands[0]
     if opcode == "bitcast" or (opcode == "copy" and is_bitcast_copy(node)):
@@ -236,8 +243,7 @@ def _may_peel(node: Node, policy: PeelingPolicy) -> bool:
         allowed = node.operands[0].shape.element_type == node.shape.element_type
     else:
         allowed = opcode == "copy" and is_bitcast_copy(node)
-    # In front of a call's result the values may not exist.
-    return allowed and not node.is_result and not node.proto.control_predecessor_ids
+    return allowed and not node.proto.control_predecessor_ids
 
 
 def _broadcast_strides(node: Node) -> list[int]:
@@ -266,9 +272,9 @@ def _peel_reverse(view: View, source: Node) -> View | DimensionSplit | None:
     return found._replace(offset=found.offset + first) if isinstance(found, View) else found
 
 
-def peel(view: View, policy: PeelingPolicy) -> View | None:
+def peel(view: View, policy: PeelingPolicy, results: AbstractSet[Node] = _NONE) -> View | None:
     """The view of the same elements over the node's operand; None where the node cannot be peeled."""
-    found = peel_or_split(view, policy)
+    found = peel_or_split(view, policy, results)
     return None if isinstance(found, DimensionSplit) else found
 
 
@@ -291,10 +297,10 @@ def follow(view: View, user: Node, policy: PeelingPolicy) -> View | None:
     return None if isinstance(found, DimensionSplit) else found
 
 
-def peeled_views(view: View, policy: PeelingPolicy) -> list[View]:
+def peeled_views(view: View, policy: PeelingPolicy, results: AbstractSet[Node] = _NONE) -> list[View]:
     """`view` and every view that repeated peeling gives, nearest first."""
     found = [view]
-    while (peeled := peel(found[-1], policy)) is not None:
+    while (peeled := peel(found[-1], policy, results)) is not None:
         found.append(peeled)
     return found
 

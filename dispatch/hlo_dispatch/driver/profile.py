@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
+from hlo_dispatch.match.epilogue.operand import OperandFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.structural.attempt import Attempt
@@ -124,10 +126,14 @@ class _CountingMatcher(Matcher):
         self._profile = profile
 
     def match(
-        self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
+        self,
+        node: Node,
+        is_owned: Callable[[Node], bool],
+        is_materialized: Callable[[Node], bool],
+        results: AbstractSet[Node] = frozenset(),
     ) -> Match | Refusal:
         start = time.perf_counter()
-        match = super().match(node, is_owned, is_materialized)
+        match = super().match(node, is_owned, is_materialized, results)
         seconds = time.perf_counter() - start
         name = self.entry_name(node) if isinstance(match, Refusal) else match.name
         self._profile.count("anchor", name, seconds, hit=not isinstance(match, Refusal))
@@ -162,11 +168,10 @@ class _CountingEpilogueFinder(EpilogueFinder):
         anchor: Anchor,
         current: Node,
         destination: tuple[Dimension, ...],
-        is_owned: Callable[[Node], bool],
-        is_result_of_another: Callable[[Node, Node], bool],
+        operand_of: OperandFinder,
     ) -> Step | str:
         start = time.perf_counter()
-        step = super()._binary(anchor, current, destination, is_owned, is_result_of_another)
+        step = super()._binary(anchor, current, destination, operand_of)
         seconds = time.perf_counter() - start
         binary = self._binaries.get(current.users[0].opcode)
         if binary is not None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_BITCASTS, PEEL_SLICES
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.shape import HALF_TYPES
-from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
 from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_glue_op, normalize_anchor, op_kind_of
 from hlo_dispatch.match.anchors.scaling import is_leading_scaling
 from hlo_dispatch.match.anchors.sliced_result import NodePredicate, narrow_to_slice
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
-from hlo_dispatch.match.epilogue.masks import redirect_masks_to_results
 from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.fused_anchor import FusedAnchor
@@ -33,7 +34,6 @@ class Matcher:
     """Matches one flat graph against one table. The caller iterates over anchor ops and owns accepted matches."""
 
     def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
-        redirect_masks_to_results(graph)
         self._graph = graph
         found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and is_anchor(node)]
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
@@ -57,18 +57,30 @@ class Matcher:
 
     def entry_name(self, node: Node) -> str:
         """The name of the first table entry for `node`; the name of its op kind where the table has none."""
-        op_kind = op_kind_of(node)
+        op_kind = op_kind_of(node, Surroundings(self._graph))
         return next((entry.name for entry in self._entries.get(op_kind, ())), op_kind)
 
     def match(
-        self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
+        self,
+        node: Node,
+        is_owned: Callable[[Node], bool],
+        is_materialized: Callable[[Node], bool],
+        results: AbstractSet[Node] = frozenset(),
     ) -> Match | Refusal:
-        """The anchor op at `node` with the longest epilogue that no other match owns or reads from inside."""
-        anchor = self._anchor(node)
+        """The anchor op at `node` with the longest epilogue that no other match owns or reads from inside.
+
+        Args:
+            is_owned: whether another match owns an instruction.
+            is_materialized: whether a value must be in memory.
+            results: results of dispatched calls, in front of which values may not exist.
+        """
+        anchor = self._anchor(node, results)
         if isinstance(anchor, Refusal):
             return anchor
         anchor, refused = _narrow_to_slice(anchor, is_owned, is_materialized)
-        chain = self._finder.grow(anchor, is_owned, is_materialized, self._is_result_of_another)
+        chain = self._finder.grow(
+            anchor, is_owned, is_materialized, partial(self._is_result_of_another, results), results
+        )
         if refused and not any(step.post_ops for step in chain.steps):
             chain = replace(chain, why=refused)
         return match_of_anchor(
@@ -76,31 +88,37 @@ class Matcher:
         )
 
     def rematch(
-        self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
+        self,
+        node: Node,
+        is_owned: Callable[[Node], bool],
+        is_materialized: Callable[[Node], bool],
+        results: AbstractSet[Node],
     ) -> Match | Refusal:
-        """The same with the anchor op normalized again: peeling stops at results of calls, which are known now."""
+        """The same with the anchor op normalized again, where the results have changed."""
         self._normalized.pop(node, None)
-        return self.match(node, is_owned, is_materialized)
+        return self.match(node, is_owned, is_materialized, results)
 
-    def _anchor(self, node: Node) -> Anchor | Refusal:
+    def _anchor(self, node: Node, results: AbstractSet[Node]) -> Anchor | Refusal:
         if node not in self._normalized:
-            anchor = normalize_anchor(node, self._entries, self._graph)
+            anchor = normalize_anchor(node, self._entries, Surroundings(self._graph, results))
             if not isinstance(anchor, Refusal):
                 anchor = _with_materialized_operands(anchor)
             self._normalized[node] = anchor
         return self._normalized[node]
 
-    def _is_result_of_another(self, value: Node, anchor: Node) -> bool:
+    def _is_result_of_another(self, results: AbstractSet[Node], anchor: Node, value: Node) -> bool:
         """Whether an anchor op above `value` could end its chain there, were every large operand in memory."""
-        return any(value in self._results(source) for source in self._sources(value) if source is not anchor)
+        return any(
+            value in self._results(source, results) for source in self._sources(value, results) if source is not anchor
+        )
 
-    def _sources(self, value: Node) -> list[Node]:
+    def _sources(self, value: Node, results: AbstractSet[Node]) -> list[Node]:
         """The anchor ops whose results reach `value` through instructions that a chain could include."""
         found: list[Node] = []
         seen, pending = {value}, [value]
         while pending and len(seen) < _MAX_SEARCHED:
             node = pending.pop()
-            if node.opcode in ANCHORS or self._pools_half(node):
+            if node.opcode in ANCHORS or self._pools_half(node, results):
                 found.append(node)
                 continue
             for operand in node.operands:
@@ -109,23 +127,23 @@ class Matcher:
                     pending.append(operand)
         return found
 
-    def _pools_half(self, node: Node) -> bool:
+    def _pools_half(self, node: Node, results: AbstractSet[Node]) -> bool:
         """Whether a kernel would pool half precision here, and so produce the value that XLA rounds afterwards."""
         if node.opcode not in MAY_BE_ANCHORS or not is_anchor(node):
             return False
-        anchor = self._anchor(node)
+        anchor = self._anchor(node, results)
         return not isinstance(anchor, Refusal) and anchor.source.element_type in HALF_TYPES
 
-    def _results(self, node: Node) -> frozenset[Node]:
+    def _results(self, node: Node, results: AbstractSet[Node]) -> frozenset[Node]:
         if node not in self._possible_results:
-            anchor = self._anchor(node)
-            results = [node]
+            anchor = self._anchor(node, results)
+            possible = [node]
             if not isinstance(anchor, Refusal):
                 chain = self._finder.grow(
-                    anchor, lambda _: False, lambda value: value.is_live_out, lambda _value, _anchor: True
+                    anchor, lambda _: False, lambda value: value.is_live_out, lambda _anchor, _value: True, results
                 )
-                results += [step.result for step in chain.steps]
-            self._possible_results[node] = frozenset(results)
+                possible += [step.result for step in chain.steps]
+            self._possible_results[node] = frozenset(possible)
         return self._possible_results[node]
 
 

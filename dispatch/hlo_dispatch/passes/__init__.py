@@ -4,8 +4,9 @@ A pass is a function of (`Module`, `PassContext`) that edits the module in place
 that changed. `context.py` is what passes need and leave behind; `pass_runner.py` runs a list of them, timed, and
 verified one by one in strict mode; `pass_dump.py` writes the module behind each.
 
-1. `match_and_select.py` flattens the module and has it planned. `plan.py` walks each flat graph: library routines
-   first, then attention, structural patterns and anchor ops, then the patterns that an anchor op outweighed;
+1. `match_and_select.py` flattens the module and has it planned. `mask_redirection.py` prepares each flat graph, which
+   matching does not change. `plan.py` walks it: library routines first, then attention, structural patterns and
+   anchor ops, then the patterns that an anchor op outweighed;
    `ownership.py` detects conflicts. `support_query.py` asks kernels for support and prefetches the likely questions.
    `planner.py` says what to look for and how to select: a profile or a single-call measurement is the same pass with
    another planner.

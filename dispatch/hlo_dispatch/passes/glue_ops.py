@@ -53,6 +53,7 @@ def find_glue_ops(
     matcher: Matcher,
     ownership: InstructionOwnership,
     support_query: KernelSupportQuery,
+    results: AbstractSet[Node],
 ) -> GlueOps:
     """Find the glue ops that connect the dispatched calls to call groups.
 
@@ -61,6 +62,7 @@ def find_glue_ops(
         refused: anchors that stay with XLA only because a separate call would cost too much.
         unrounded: matches that kernels support only with a rounded result.
         ownership: of the dispatched matches; it does not change.
+        results: results of attentions, which nothing peels.
     """
     members = [match for match in dispatched if _can_be_member(match)]
     if len(members) < 2:
@@ -80,12 +82,16 @@ def find_glue_ops(
         extended = ownership.copy()
         for match, candidate in changed.items():
             extended.extend(match, candidate.match)
-            match.output.is_result = False
         # Matches with a rounded result come last.
         call_results = [changed[match].match if match in changed else match for match in members]
         call_results += [changed[match].match for match in roundable if match in changed]
         glue_ops = _supported_glue_ops(
-            call_results, sorted({*candidates, *refused}, key=lambda node: node.index), matcher, extended, support_query
+            call_results,
+            sorted({*candidates, *refused}, key=lambda node: node.index),
+            matcher,
+            extended,
+            support_query,
+            results,
         )
         undone = {
             match
@@ -96,7 +102,7 @@ def find_glue_ops(
             return GlueOps(glue_ops, changed)
         # A user reads the unrounded value: repeat without these.
         for match in undone:
-            changed.pop(match).match.output.is_result = False
+            del changed[match]
 
 
 def _supported_glue_ops(
@@ -105,6 +111,7 @@ def _supported_glue_ops(
     matcher: Matcher,
     ownership: InstructionOwnership,
     support_query: KernelSupportQuery,
+    results: AbstractSet[Node],
 ) -> dict[Node, GlueOp]:
     """The supported glue ops among `candidates`, which is in program order; changes `ownership`."""
     call_results = {match.output for match in members}
@@ -113,7 +120,7 @@ def _supported_glue_ops(
     sources = {match.anchor.source.node for match in members if match.fused is not None}
     matches = {
         node: match
-        for node, match in _match_on_results(call_results, candidates, matcher, ownership).items()
+        for node, match in _match_on_results(call_results, candidates, matcher, ownership, results).items()
         if not is_leading_scaling(node)
         or any(_peel_to_result(source, {match.output}) is match.output for source in sources)
     }
@@ -148,19 +155,23 @@ def _result_and_unrounded(result: Node) -> tuple[Node, ...]:
 
 
 def _match_on_results(
-    call_results: AbstractSet[Node], candidates: Sequence[Node], matcher: Matcher, ownership: InstructionOwnership
+    call_results: AbstractSet[Node],
+    candidates: Sequence[Node],
+    matcher: Matcher,
+    ownership: InstructionOwnership,
+    results_of_others: AbstractSet[Node],
 ) -> dict[Node, Match]:
     """Matches that read the calls' results, transitively."""
     found: dict[Node, Match] = {}
     results = set(call_results)
-    for node in results:
-        node.is_result = True
     readable = {node for result in results for node in _result_and_unrounded(result)}
     for node in candidates:
         reads_result = any(_peel_to_result(operand, results) in readable for operand in node.operands)
         if node in ownership.owned or not (reads_result or is_leading_scaling(node)):
             continue
-        match = matcher.rematch(node, ownership.owned.__contains__, ownership.materialized.__contains__)
+        match = matcher.rematch(
+            node, ownership.owned.__contains__, ownership.materialized.__contains__, results | results_of_others
+        )
         if (
             isinstance(match, Refusal)
             or not _can_be_member(match)
@@ -171,10 +182,6 @@ def _match_on_results(
         ownership.acquire(match)
         results.add(match.output)
         readable.update(_result_and_unrounded(match.output))
-        match.output.is_result = True
-    # Only dispatched matches have results.
-    for match in found.values():
-        match.output.is_result = False
     return _reading_a_result(found, call_results)
 
 

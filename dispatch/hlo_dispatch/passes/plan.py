@@ -76,8 +76,6 @@ def plan_computation(
             likely be chosen, or None. Without it every query blocks.
         query_glue_support: the kernel support query for glue ops; None: no glue ops are dispatched.
     """
-    for node in graph.nodes:
-        node.is_result = False  # of an earlier plan
     planner = _Planner(graph, matcher, decide_on, prefetched)
     found = patterns.find(graph) if patterns else StructuralMatches()
     planner.plan_routines(routines.find(graph))
@@ -114,6 +112,8 @@ class _Planner:
         self.plan = ComputationPlan(graph)
         self._matcher, self._decide_on, self._prefetched = matcher, decide_on, prefetched
         self._ownership = InstructionOwnership(graph.root)
+        self._results: frozenset[Node] = frozenset()
+        """Results of attentions, in front of which values may not exist."""
 
     def plan_routines(self, found: Iterable[tuple[Node, Match | Refusal]]) -> None:
         """Decide on library calls, which no other match covers, and on products that may become anchors afterwards."""
@@ -130,10 +130,8 @@ class _Planner:
         """Decide on attention matches, past whose results no later match peels; returns the nodes that they cover."""
         before = set(self._ownership.owned)
         self.plan_routines(found)
-        for candidate in self.plan.dispatched:
-            for result in candidate.match.results if isinstance(candidate.match.entry, Attention) else ():
-                if result is not None:
-                    result.is_result = True
+        attentions = [c.match for c in self.plan.dispatched if isinstance(c.match.entry, Attention)]
+        self._results = frozenset(match.output for match in attentions)
         return self._ownership.owned - before
 
     def plan_patterns(self, matches: Sequence[Match]) -> Sequence[Match]:
@@ -215,7 +213,9 @@ class _Planner:
             for match, decision in self.plan.decisions.values()
             if match is not None and decision.refusal is not None and decision.refusal.code == "reference-kernel"
         ]
-        found = find_glue_ops(dispatched, refused, unrounded, self._matcher, self._ownership, support_query)
+        found = find_glue_ops(
+            dispatched, refused, unrounded, self._matcher, self._ownership, support_query, self._results
+        )
         for match, candidate in found.rounded.items():
             match_before, decision = self.plan.decisions[match.node]
             now = (
@@ -233,7 +233,10 @@ class _Planner:
             self._ownership.acquire(glue_op.default.candidate.match)
 
     def _match(self, node: Node) -> Match | Refusal:
-        return self._matcher.match(node, self._ownership.owned.__contains__, self._ownership.materialized.__contains__)
+        ownership = self._ownership
+        return self._matcher.match(
+            node, ownership.owned.__contains__, ownership.materialized.__contains__, self._results
+        )
 
     def _match_and_conflicts(self, node: Node) -> tuple[Match | Refusal, set[Node]]:
         """An anchor's match, and the owned instructions that it met."""
@@ -243,7 +246,7 @@ class _Planner:
             return lambda other: other in extended and not conflicts.add(other)
 
         return self._matcher.match(
-            node, recorded(self._ownership.owned), recorded(self._ownership.materialized)
+            node, recorded(self._ownership.owned), recorded(self._ownership.materialized), self._results
         ), conflicts
 
     def _decide(self, node: Node, match: Match) -> Decision:

@@ -18,6 +18,7 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder
+from hlo_dispatch.passes.mask_redirection import redirect_masks
 from hlo_dispatch.passes.plan import ComputationPlan, plan_computation
 from hlo_dispatch.passes.support_query import VendorSupportQuery, prefetch
 from hlo_dispatch.pattern import Recogniser, Table
@@ -104,6 +105,7 @@ class Planner:
         def prefetched(match: Match) -> Match | None:
             return None if is_refused(match) else self._prefetched(match)
 
+        redirect_masks(graph)
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
             graph, matcher, self.patterns, self.routines, self.attentions, decide_on, prefetched=prefetched,

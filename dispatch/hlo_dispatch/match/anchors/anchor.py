@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import Dimension, View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
@@ -90,6 +90,14 @@ def _same_type(views: Sequence[View]) -> View:
     return [view for view in views if view.element_type == views[0].element_type][-1]
 
 
+class Surroundings(NamedTuple):
+    """What a normalizer knows besides the instruction."""
+
+    graph: FlatGraph
+    results: AbstractSet[Node] = frozenset()
+    """Results of dispatched calls, in front of which values may not exist: nothing peels them."""
+
+
 def first_refusal(*refusals: Refusal | None) -> Refusal | None:
     """The first Refusal among the arguments; it has no truth value, so `or` does not find it."""
     return next((refusal for refusal in refusals if refusal is not None), None)
@@ -113,21 +121,21 @@ def unsupported_types(node: Node, types: AbstractSet[str] = COMPUTED_TYPES) -> R
     return None
 
 
-def sums_integers(node: Node) -> bool:
+def sums_integers(node: Node, around: Surroundings) -> bool:
     """Whether both operands are int8, widened or not, and the result holds their s32 sums."""
     if node.shape.element_type != _SUM_TYPE:
         return False
-    peeled = (peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS) for operand in node.operands)
+    peeled = (peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS, around.results) for operand in node.operands)
     return all(any(view.element_type in INTEGER_TYPES for view in views) for views in peeled)
 
 
-def converted_sums(node: Node) -> tuple[Node, ...] | Refusal:
+def converted_sums(node: Node, around: Surroundings) -> tuple[Node, ...] | Refusal:
     """The instructions that convert sums of integers to f32, the last one a convert; empty: it sums numbers.
 
     Quantized networks compute such sums, which are exact, followed by an ordinary epilogue chain (scales, bias,
     residual, activation, rounding to int8). A kernel accumulates exactly as well, and rounds where the convert does.
     """
-    is_integer = sums_integers(node)
+    is_integer = sums_integers(node, around)
     refusal = unsupported_types(node, INTEGER_TYPES | {_SUM_TYPE} if is_integer else COMPUTED_TYPES)
     if refusal is not None or not is_integer:
         return () if refusal is None else refusal

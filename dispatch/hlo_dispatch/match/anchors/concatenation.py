@@ -8,12 +8,13 @@ Rows are the dimensions slower than the concatenated one: positions, where that 
 from __future__ import annotations
 
 import math
+from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, unsupported_types
 from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -23,7 +24,7 @@ def is_concatenation(node: Node) -> bool:
     return node.opcode == "concatenate" and len(node.operands) > 1
 
 
-def normalize_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_concatenation(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, a concatenation, for the kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
@@ -32,9 +33,9 @@ def normalize_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         return Refusal("layout-unsupported", "what is joined lies in another order than the result", node.name)
     (joined,) = node.proto.dimensions[:]
     sources: list[View] = []
-    for value in _read_by(node):
+    for value in _read_by(node, around.results):
         view = View(value, _as_matrix(value.shape, joined))
-        found = view if value.is_result else in_memory(view, lambda _: False)
+        found = view if value in around.results else in_memory(view, lambda _: False)
         if found is None:
             return Refusal("not-in-memory", "a fusion computes what is joined, and never writes it", value.name)
         sources.append(found)
@@ -53,7 +54,7 @@ def normalize_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     )
 
 
-def _read_by(node: Node) -> tuple[Node, ...]:
+def _read_by(node: Node, results: AbstractSet[Node]) -> tuple[Node, ...]:
     """The arrays that the kernel concatenates: a prefix that another call has concatenated already counts as one array.
 
     XLA flattens nested concatenations, so that those of a dense block share a prefix.
@@ -62,7 +63,7 @@ def _read_by(node: Node) -> tuple[Node, ...]:
     alike = [
         other
         for other in operands[0].users
-        if other.opcode == "concatenate" and other.is_result and other is not node
+        if other.opcode == "concatenate" and other in results and other is not node
         if len(other.operands) < len(operands) and operands[: len(other.operands)] == other.operands
         if other.proto.dimensions[:] == node.proto.dimensions[:]
         if other.shape.minor_to_major == node.shape.minor_to_major

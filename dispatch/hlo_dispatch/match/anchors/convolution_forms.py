@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import View, merge_dimensions, peeled_views, with_dense_strides
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, converted_sums, first_refusal, sums_integers
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, converted_sums, first_refusal, sums_integers
 from hlo_dispatch.match.anchors.convolution_spec import (
     FORWARD,
     SPACE,
@@ -27,26 +27,26 @@ from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, rea
 from hlo_dispatch.pattern.table import AnchorKind
 
 
-def normalize_convolution(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
+def normalize_convolution(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, an HLO convolution of the entry's op kind, for the entry's kernel."""
-    converts = converted_sums(node)
+    converts = converted_sums(node, around)
     if isinstance(converts, Refusal):
         return converts
     *others, last = (form for form in FORMS if form.op_kind == entry.op_kind)
-    form = next((form for form in others if form.holds(node)), last)
-    spec = form.read(node, graph)
-    return spec if isinstance(spec, Refusal) else spec.lower(node, entry, converts)
+    form = next((form for form in others if form.holds(node, around)), last)
+    spec = form.read(node, around)
+    return spec if isinstance(spec, Refusal) else spec.lower(node, entry, converts, around.results)
 
 
-def op_kind_of_convolution(node: Node) -> str:
+def op_kind_of_convolution(node: Node, around: Surroundings) -> str:
     """The op kind of a convolution, by the first form in which it is."""
-    return next(form.op_kind for form in FORMS if form.holds(node))
+    return next(form.op_kind for form in FORMS if form.holds(node, around))
 
 
 # --- the convolution as it is -----------------------------------------------------------------------------------
 
 
-def _read_forward(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
+def _read_forward(node: Node, around: Surroundings) -> ConvSpec | Refusal:
     """A convolution that is one. Weights that the program reverses, as it does for an input gradient, are read ahead of
     the reversal: XLA computes it, with the transpose that goes with it, in a pass of its own on one thread.
     """
@@ -56,13 +56,17 @@ def _read_forward(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
         return refusal
     source, weights, destination = convolution_views(node)
     weights = _by_group(weights, node)
-    is_integer = sums_integers(node)
-    views = [] if is_integer else peeled_window_views(weights, len(window), PEEL_CONVERTS_AND_LAYOUTS)
+    is_integer = sums_integers(node, around)
+    views = [] if is_integer else peeled_window_views(weights, len(window), PEEL_CONVERTS_AND_LAYOUTS, around.results)
     backwards = [(view, True) for view, is_backwards in views if is_backwards]
     policy = PEEL_CONVERTS_AND_LAYOUTS if is_integer else PEEL_CONVERTS
-    forwards = [(view, False) for view in peeled_views(weights, policy)]
+    forwards = [(view, False) for view in peeled_views(weights, policy, around.results)]
     return ConvSpec(
-        FORWARD, peeled_views(source, PEEL_CONVERTS), backwards or forwards, destination.dimensions, _windows(window)
+        FORWARD,
+        peeled_views(source, PEEL_CONVERTS, around.results),
+        backwards or forwards,
+        destination.dimensions,
+        _windows(window),
     )
 
 
@@ -106,11 +110,11 @@ def _unsupported_padding(node: Node, window: Sequence[Any]) -> Refusal | None:
 # --- batch groups as a spatial dimension --------------------------------------------------------------------------
 
 
-def _has_batch_groups(node: Node) -> bool:
+def _has_batch_groups(node: Node, around: Surroundings) -> bool:
     return len(group_dimensions(node)) == 1
 
 
-def _read_batch_groups(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
+def _read_batch_groups(node: Node, around: Surroundings) -> ConvSpec | Refusal:
     """A convolution with one spatial dimension of groups. With the groups in front of the channels,
 
         y[n, p, g, o] = sum over k, i of x[n, p + k, g, i] · w[k, g, i, o]
@@ -126,11 +130,17 @@ def _read_batch_groups(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
         return Refusal("batch-groups", "the convolution's batch groups are themselves in feature groups", node.name)
     source, weights, result = convolution_views(node)
     destination = _channels_by_group(result, group)
-    sources = [merged for view in peeled_views(source, PEEL_CONVERTS) if (merged := _channels_by_group(view, group))]
+    sources = [
+        merged
+        for view in peeled_views(source, PEEL_CONVERTS, around.results)
+        if (merged := _channels_by_group(view, group))
+    ]
     if destination is None or not sources:
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    grouped = [(_groups_first(view, group), False) for view in peeled_views(weights, PEEL_CONVERTS_AND_LAYOUTS)]
+    grouped = [
+        (_groups_first(view, group), False) for view in peeled_views(weights, PEEL_CONVERTS_AND_LAYOUTS, around.results)
+    ]
     return ConvSpec(FORWARD, sources, grouped, destination.dimensions, _windows(window))
 
 
@@ -153,7 +163,7 @@ def _groups_first(view: View, group: int) -> View:
 # --- swapped operands ---------------------------------------------------------------------------------------------
 
 
-def _has_swapped_operands(node: Node) -> bool:
+def _has_swapped_operands(node: Node, around: Surroundings) -> bool:
     """Whether the convolution's window is an image that slides over a kernel."""
     window = node.proto.window.dimensions[:]
     if node.proto.feature_group_count > 1 or node.proto.batch_group_count > 1 or not 1 <= len(window) <= 3:
@@ -164,10 +174,10 @@ def _has_swapped_operands(node: Node) -> bool:
     # An image of one position needs no turning, and crops its kernel to the one place that they meet.
     is_cropped = any(dimension.padding_low < 0 or dimension.padding_high < 0 for dimension in window)
     is_turned = all(dimension.window_reversal for dimension in long) if long else is_cropped
-    return is_turned and bool(_swapped_weights(node))
+    return is_turned and bool(_swapped_weights(node, around))
 
 
-def _read_swapped_operands(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
+def _read_swapped_operands(node: Node, around: Surroundings) -> ConvSpec | Refusal:
     """A convolution whose kernel is larger than its image, so that XLA slides the image over the kernel instead. With K
     positions of weights w, S of the image x and the sum running over the smaller one,
 
@@ -189,24 +199,30 @@ def _read_swapped_operands(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
     if smallest < 0:
         return Refusal("negative-padding", f"padding {smallest} crops the image", node.name)
     destination = with_dense_strides((images, outputs, *space), (images, outputs, *space))
-    return ConvSpec(FORWARD, peeled_views(source, PEEL_CONVERTS), _swapped_weights(node), destination, windows)
+    return ConvSpec(
+        FORWARD,
+        peeled_views(source, PEEL_CONVERTS, around.results),
+        _swapped_weights(node, around),
+        destination,
+        windows,
+    )
 
 
-def _swapped_weights(node: Node) -> list[tuple[View, bool]]:
+def _swapped_weights(node: Node, around: Surroundings) -> list[tuple[View, bool]]:
     """The peeled views of the kernel whose window is in the order of the program, nearest first."""
     weights, _, _ = convolution_views(node)
-    views = peeled_window_views(weights, len(node.proto.window.dimensions), PEEL_CONVERTS_AND_LAYOUTS)
+    views = peeled_window_views(weights, len(node.proto.window.dimensions), PEEL_CONVERTS_AND_LAYOUTS, around.results)
     return [(view, False) for view, backwards in views if backwards]
 
 
 # --- transposed convolutions --------------------------------------------------------------------------------------
 
 
-def _is_dilated(node: Node) -> bool:
+def _is_dilated(node: Node, around: Surroundings) -> bool:
     return any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
 
 
-def _read_transposed(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
+def _read_transposed(node: Node, around: Surroundings) -> ConvSpec | Refusal:
     """A convolution of a dilated input. HLO: y[n, o, q] = sum over i, k of xd[n, i, q + k·dilation - low] · w[o, i, k],
     where xd holds x at multiples of the base dilation s and zeros between. With k' = K - 1 - k that is
 
@@ -235,12 +251,14 @@ def _read_transposed(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
             return Refusal("negative-padding", sentence, node.name)
         windows.append(Window(stride, dilation if dimension.size > 1 else 1, low, high))
     has_order = any(dimension.size > 1 for dimension in window)
-    views = peeled_window_views(_by_group(weights, node), len(window), PEEL_CONVERTS_AND_LAYOUTS)
+    views = peeled_window_views(_by_group(weights, node), len(window), PEEL_CONVERTS_AND_LAYOUTS, around.results)
     turned = [(view, has_order and not is_backwards) for view, is_backwards in views]
-    return ConvSpec(TRANSPOSED, peeled_views(source, PEEL_CONVERTS), turned, destination.dimensions, windows)
+    return ConvSpec(
+        TRANSPOSED, peeled_views(source, PEEL_CONVERTS, around.results), turned, destination.dimensions, windows
+    )
 
 
-def _is_any(node: Node) -> bool:
+def _is_any(node: Node, around: Surroundings) -> bool:
     return True
 
 
@@ -248,8 +266,8 @@ class _Form(NamedTuple):
     """One form of a convolution."""
 
     op_kind: str
-    holds: Callable[[Node], bool]
-    read: Callable[[Node, FlatGraph], ConvSpec | Refusal]
+    holds: Callable[[Node, Surroundings], bool]
+    read: Callable[[Node, Surroundings], ConvSpec | Refusal]
 
 
 FORMS = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,11 +63,14 @@ class ConvSpec:
     window: Sequence[Window]
     kernel_specific_step: Callable[..., Any] | None = None
 
-    def lower(self, node: Node, entry: AnchorKind, converts: tuple[Node, ...]) -> Anchor | Refusal:
+    def lower(
+        self, node: Node, entry: AnchorKind, converts: tuple[Node, ...], results: AbstractSet[Node]
+    ) -> Anchor | Refusal:
         """The anchor for the kernel of `entry`.
 
         Args:
             converts: the instructions that convert sums of integers to numbers.
+            results: results of calls, in front of which values may not exist.
         """
         source, weights = fully_peeled(self.sources, [view for view, _ in self.weights])
         if converts and not {source.element_type, weights.element_type} <= INTEGER_TYPES:
@@ -80,7 +84,7 @@ class ConvSpec:
         }
         covers: tuple[Node, ...] = ()
         if self.kind is FORWARD:
-            source, attributes, covers = peel_pad(source, attributes, node)
+            source, attributes, covers = peel_pad(source, attributes, node, results)
         if is_reversed or self.kind is not FORWARD:
             attributes["weights_reversed"] = int(is_reversed)
         return Anchor(

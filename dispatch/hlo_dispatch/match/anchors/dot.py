@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
@@ -21,7 +22,7 @@ from hlo_dispatch.analysis.strided_view import (
     with_dense_strides,
 )
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, converted_sums, fully_peeled
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, converted_sums, fully_peeled
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -29,9 +30,9 @@ from hlo_dispatch.pattern.table import AnchorKind
 _MAX_BATCH_DIMENSIONS = 10
 
 
-def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, an HLO dot, for the matmul kernel."""
-    converts = converted_sums(node)
+    converts = converted_sums(node, around)
     if isinstance(converts, Refusal):
         return converts
     left, right = dot_dimensions(node)
@@ -42,8 +43,8 @@ def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     rows, columns = merge_row_major(result[batches : right.first_free]), merge_row_major(result[right.first_free :])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
-    sources = matrix_views(node.operands[0], left.batch, [left.free, left.contracting])
-    weight_views = matrix_views(node.operands[1], right.batch, [right.contracting, right.free])
+    sources = matrix_views(node.operands[0], left.batch, [left.free, left.contracting], around.results)
+    weight_views = matrix_views(node.operands[1], right.batch, [right.contracting, right.free], around.results)
     for views, operand in zip((sources, weight_views), node.operands, strict=True):
         if not views:
             return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
@@ -70,10 +71,12 @@ def merge_row_major(dimensions: Sequence[Dimension]) -> Dimension | None:
     return merge_dimensions(reversed(dimensions))
 
 
-def matrix_views(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
+def matrix_views(
+    operand: Node, batch: list[int], groups: list[list[int]], results: AbstractSet[Node] = frozenset()
+) -> list[View]:
     """The operand's peeled views as (batch…, group 0, group 1), where such a view exists, nearest first."""
     found: list[View] = []
-    for view in peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS):
+    for view in peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS, results):
         parts = [merge_row_major([view.dimensions[number] for number in group]) for group in groups]
         matrix = [part for part in parts if part is not None]
         if None not in parts and _readable(matrix):

@@ -6,6 +6,8 @@ the epilogue's post-ops follow.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS
 from hlo_dispatch.analysis.strided_view import (
@@ -32,7 +34,7 @@ def has_channels(node: Node) -> bool:
 
 
 def normalize_elementwise(
-    node: Node, value: Node, other: Node, algorithm: str, formula: str, entry: AnchorKind
+    node: Node, value: Node, other: Node, algorithm: str, formula: str, entry: AnchorKind, results: AbstractSet[Node]
 ) -> Anchor | Refusal:
     """Normalizes `node`, which computes `algorithm` of two operands, for the kernel."""
     refusal = unsupported_types(node)
@@ -42,8 +44,8 @@ def normalize_elementwise(
     if any(operand.shape.strides != node.shape.strides for operand in arrays):
         return Refusal("layout-unsupported", "the instruction changes the layout", node.name)
     destination = _channels_second(node)
-    view = find_operand(node, other, entry.dtypes, lambda _: False, lambda value: value.is_result)
-    source = _peeled_to_stored(value, entry)
+    view = find_operand(node, other, entry.dtypes, lambda _: False, results.__contains__, results)
+    source = _peeled_to_stored(value, entry, results)
     if view is None or source is None:
         return Refusal("not-in-memory", "what it is computed of is not in memory", node.name)
     dimensions = project_dimensions(view, node.shape, destination)
@@ -75,16 +77,18 @@ def _channels_second(node: Node) -> tuple[Dimension, ...]:
     return with_dense_strides(dimensions, dimensions)
 
 
-def _peeled_to_stored(value: Node, entry: AnchorKind) -> View | None:
+def _peeled_to_stored(value: Node, entry: AnchorKind, results: AbstractSet[Node]) -> View | None:
     """The view that the kernel reads: a call's result, rounded or unrounded, else the furthest peeled view."""
-    views = [view for view in peeled_views(full_view(value), PEEL_CONVERTS) if view.element_type in entry.dtypes]
+    views = [
+        view for view in peeled_views(full_view(value), PEEL_CONVERTS, results) if view.element_type in entry.dtypes
+    ]
     if not views:
         return None
-    given = as_stored_by_call(views[-1])
-    if given.node.is_result:
+    given = as_stored_by_call(views[-1], results)
+    if given.node in results:
         return given if given.element_type in entry.dtypes else views[-1]
     last = views[-1].node
-    rounded = last.opcode == "convert" and last.operands[0].is_result
+    rounded = last.opcode == "convert" and last.operands[0] in results
     same_places = rounded and last.operands[0].shape.strides == last.shape.strides
     if same_places and last.operands[0].shape.element_type in entry.dtypes:
         return View(last.operands[0], views[-1].dimensions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
@@ -21,7 +21,7 @@ from hlo_dispatch.analysis.strided_view import (
     with_dense_strides,
 )
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, unsupported_types
 from hlo_dispatch.match.anchors.pooling import MAX_SPATIAL_DIMENSIONS
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import as_stored_by_call
@@ -38,12 +38,12 @@ def is_global_pooling(node: Node) -> bool:
     return len(source.dimensions) > 1 and source.minor_to_major[0] not in node.proto.dimensions[:]
 
 
-def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
+def normalize_global_pooling(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, a reduction over space, for the pooling kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
-    if applied_by(node, graph) != "add" or scalar_constant(node.operands[1]) != 0.0:
+    if applied_by(node, around.graph) != "add" or scalar_constant(node.operands[1]) != 0.0:
         return Refusal("reducer-unsupported", "what is reduced is not summed up from 0", node.name)
     source, space = node.operands[0], sorted(node.proto.dimensions[:])
     if len(space) > MAX_SPATIAL_DIMENSIONS:
@@ -61,7 +61,7 @@ def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) ->
     return Anchor(
         node=node,
         entry=entry,
-        source=as_stored_by_call(peeled_views(read, PEEL_CONVERTS)[-1]),
+        source=as_stored_by_call(peeled_views(read, PEEL_CONVERTS, around.results)[-1], around.results),
         weights=None,
         destination=destination,
         channel=1,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
-from hlo_dispatch.match.anchors.anchor import Anchor, sums_integers
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, sums_integers
 from hlo_dispatch.match.anchors.concatenation import is_concatenation, normalize_concatenation
 from hlo_dispatch.match.anchors.convolution_forms import normalize_convolution, op_kind_of_convolution
 from hlo_dispatch.match.anchors.dot import normalize_dot
@@ -45,25 +45,25 @@ def is_glue_op(node: Node) -> bool:
     return any(is_one(node) for is_one in (is_global_pooling, is_scaling, is_relu, is_concatenation))
 
 
-def op_kind_of(node: Node) -> str:
+def op_kind_of(node: Node, around: Surroundings) -> str:
     """The op kind of an anchor op; every anchor op has exactly one."""
     if node.opcode == "convolution":
-        return op_kind_of_convolution(node)
+        return op_kind_of_convolution(node, around)
     if node.opcode != "dot":
         return ANCHOR_OPCODES[node.opcode][0]  # the only one
-    if sums_integers(node):
+    if sums_integers(node, around):
         return "integer_product"
-    return "narrow_product" if is_weight_only_quantized_matmul(node) else "product"
+    return "narrow_product" if is_weight_only_quantized_matmul(node, around) else "product"
 
 
-def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
-    """Normalizes an anchor op of `graph` for the first of the table's entries that supports it."""
-    op_kind = op_kind_of(node)
+def normalize_anchor(node: Node, entries: Entries, around: Surroundings) -> Anchor | Refusal:
+    """Normalizes an anchor op for the first of the table's entries that supports it."""
+    op_kind = op_kind_of(node, around)
     if op_kind not in entries:
         sentence = f"the table has no anchor for a {node.opcode} of op kind {op_kind}"
         return Refusal("kernel-unsupported", sentence, node.name)
     first, *others = entries[op_kind]
-    anchor = NORMALIZERS[op_kind](node, first, graph)
+    anchor = NORMALIZERS[op_kind](node, first, around)
     if isinstance(anchor, Refusal):
         return anchor
     refusal = _unsupported_by_entry(anchor)
@@ -101,18 +101,18 @@ _CHECKED_TYPES = INTEGER_TYPES | QUANTIZED_WEIGHT_TYPES
 """Element types of operands that the normalizers let pass only where the op kind's kernels read them."""
 
 
-NORMALIZERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = {
+NORMALIZERS: dict[str, Callable[[Node, AnchorKind, Surroundings], Anchor | Refusal]] = {
     "forward": normalize_convolution,
     "transposed": normalize_convolution,
     "weights_gradient": normalize_convolution,
     "integer": normalize_convolution,
-    "integer_product": lambda node, entry, graph: normalize_dot(node, entry),
-    "product": lambda node, entry, graph: normalize_dot(node, entry),
-    "narrow_product": lambda node, entry, graph: normalize_weight_only_quantized_matmul(node, entry),
-    "pooling": lambda node, entry, graph: normalize_pooling(node, entry, graph.module.computations),
+    "integer_product": normalize_dot,
+    "product": normalize_dot,
+    "narrow_product": normalize_weight_only_quantized_matmul,
+    "pooling": normalize_pooling,
     "whole_window": normalize_global_pooling,
-    "scaling": lambda node, entry, graph: normalize_scaling(node, entry),
-    "rectifying": lambda node, entry, graph: normalize_relu(node, entry),
-    "concatenation": lambda node, entry, graph: normalize_concatenation(node, entry),
+    "scaling": normalize_scaling,
+    "rectifying": normalize_relu,
+    "concatenation": normalize_concatenation,
 }
 """Op kind → its normalizer."""

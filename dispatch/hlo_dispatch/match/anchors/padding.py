@@ -6,6 +6,7 @@ XLA folds a pad into the window only where they are adjacent, with no widening o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
@@ -27,12 +28,13 @@ class PeeledPad(NamedTuple):
     """The pad, where it is for the convolution alone."""
 
 
-def peel_pad(source: View, window: Mapping[str, Any], convolution: Node) -> PeeledPad:
+def peel_pad(source: View, window: Mapping[str, Any], convolution: Node, results: AbstractSet[Node]) -> PeeledPad:
     """The source of a convolution in front of a pad with zeros in space; unchanged where there is none.
 
     Args:
         source: (N, C, spatial…).
         window: the attributes of the convolution's window.
+        results: results of calls, in front of which values may not exist.
     """
     pad, given = pad_of(source.node)
     as_it_is = PeeledPad(source, dict(window), ())
@@ -53,7 +55,7 @@ def peel_pad(source: View, window: Mapping[str, Any], convolution: Node) -> Peel
         name: _sums(window[name], [edge[side] for edge in space])
         for side, name in enumerate(("padding_low", "padding_high"))
     }
-    ahead = peeled_views(View(given, tuple(dimensions)), PEEL_BITCASTS)[-1]
+    ahead = peeled_views(View(given, tuple(dimensions)), PEEL_BITCASTS, results)[-1]
     return PeeledPad(ahead, {**window, **padding}, (pad,) if is_only_for(pad, convolution) else ())
 
 

@@ -25,7 +25,7 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS, ELEMENTWISE
-from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, Surroundings, unsupported_types
 from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.integers import BOUNDS
@@ -49,11 +49,11 @@ def is_pooling(node: Node) -> bool:
     return 0 < len(space) < len(window) and (len(space) > 1 or node.shape.minor_to_major[0] not in space)
 
 
-def normalize_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any]) -> Anchor | Refusal:
+def normalize_pooling(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, an HLO reduce-window that pools, for the pooling kernel."""
     window = node.proto.window.dimensions
     space = _space(window)
-    algorithm = _algorithm(node, computations)
+    algorithm = _algorithm(node, around.graph.module.computations)
     refusal = unsupported_types(node, COMPUTED_TYPES | INTEGER_TYPES if algorithm == "max" else COMPUTED_TYPES)
     if refusal is not None:
         return refusal
@@ -78,7 +78,7 @@ def normalize_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, 
     return Anchor(
         node=node,
         entry=entry,
-        source=peeled_views(source, PEEL_BITCASTS)[-1],
+        source=peeled_views(source, PEEL_BITCASTS, around.results)[-1],
         weights=None,
         destination=destination.dimensions,
         channel=1,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
 from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.pattern.table import AnchorKind
@@ -22,7 +22,7 @@ def is_relu(node: Node) -> bool:
     return sum(scalar_constant(operand) is not None for operand in node.operands) == 1
 
 
-def normalize_relu(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_relu(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, the maximum of a value and a number, for the kernel."""
     value, number = sorted(node.operands, key=lambda operand: scalar_constant(operand) is not None)
-    return normalize_elementwise(node, value, number, "max", "max({}, {operand})", entry)
+    return normalize_elementwise(node, value, number, "max", "max({}, {operand})", entry, around.results)

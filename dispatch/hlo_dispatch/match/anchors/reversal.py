@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, PEEL_REVERSALS, PeelingPolicy, peel_node
 from hlo_dispatch.analysis.strided_view import Dimension, View, dimension_number, operand_view, peel, rebase_dimensions
@@ -12,17 +14,24 @@ ReversedDimensions = frozenset[int]
 """Numbers of the view's dimensions that are read in reverse."""
 
 
-def peeled_views_with_reversal(view: View, policy: PeelingPolicy) -> list[tuple[View, ReversedDimensions]]:
+def peeled_views_with_reversal(
+    view: View, policy: PeelingPolicy, results: AbstractSet[Node]
+) -> list[tuple[View, ReversedDimensions]]:
     """`view` and every peeled view, nearest first, with its reversed dimensions.
 
     Args:
         policy: what to peel besides `reverse`.
+        results: results of calls, in front of which values may not exist.
     """
     found = [view]
     while True:
         node = found[-1].node
         is_rounded = _changes_no_value(node)
-        further = operand_view(found[-1], node.operands[0]) if is_rounded else peel(found[-1], policy | PEEL_REVERSALS)
+        further = (
+            operand_view(found[-1], node.operands[0])
+            if is_rounded
+            else peel(found[-1], policy | PEEL_REVERSALS, results)
+        )
         if not isinstance(further, View):
             return [_turned(view) for view in found]
         found.append(further)
@@ -46,7 +55,9 @@ def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int,
     return None if moved is None else Step((user,), (), moved, {"weights_reversed": 1 - backwards})
 
 
-def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> list[tuple[View, bool]]:
+def peeled_window_views(
+    weights: View, window: int, policy: PeelingPolicy, results: AbstractSet[Node]
+) -> list[tuple[View, bool]]:
     """The peeled views of weights, nearest first, and whether their whole window is reversed.
 
     Args:
@@ -57,7 +68,7 @@ def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> li
     # A kernel has no attribute for a partly reversed window.
     return [
         (view, bool(backwards))
-        for view, backwards in peeled_views_with_reversal(weights, policy)
+        for view, backwards in peeled_views_with_reversal(weights, policy, results)
         if backwards in (all_backwards, ReversedDimensions())
     ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_ROUNDING_AND_BITCASTS, peel_node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
 from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.pattern.table import AnchorKind
@@ -32,11 +32,11 @@ def is_leading_scaling(node: Node) -> bool:
     return len(values) == 1 and peel_node(values[0], PEEL_BITCASTS).opcode == "parameter"
 
 
-def normalize_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_scaling(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, an elementwise product, for the kernel."""
     # A broadcast is the second operand.
     scaled, other = sorted(node.operands, key=_is_repeated)
-    return normalize_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)
+    return normalize_elementwise(node, scaled, other, "mul", "({} · {operand})", entry, around.results)
 
 
 def _is_repeated(node: Node) -> bool:

@@ -9,6 +9,7 @@ contracted dimension multiplies each group's sum in the kernel. With any other s
 from __future__ import annotations
 
 import math
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.dot_dimensions import DotDimensions, dot_dimensions
@@ -26,7 +27,7 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, Surroundings, unsupported_types
 from hlo_dispatch.match.anchors.dot import matrix_views, merge_row_major
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
@@ -56,21 +57,21 @@ class _Sides(NamedTuple):
     quantized: _QuantizedOperand
 
 
-def is_weight_only_quantized_matmul(node: Node) -> bool:
+def is_weight_only_quantized_matmul(node: Node, around: Surroundings) -> bool:
     """Whether a dot is a weight-only quantized matmul that the kernel supports."""
-    return _sides(node) is not None
+    return _sides(node, around.results) is not None
 
 
-def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, a dot with quantized weights, for the weight-only quantized matmul kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
-    sides = _sides(node)
+    sides = _sides(node, around.results)
     assert sides is not None, "the op kind says so"
     dimensions = dot_dimensions(node)
     of_source, of_weights = dimensions[sides.source], dimensions[sides.weights]
-    sources = matrix_views(node.operands[sides.source], [], [of_source.free, of_source.contracting])
+    sources = matrix_views(node.operands[sides.source], [], [of_source.free, of_source.contracting], around.results)
     result, parts = node.shape.strided_dimensions, dimensions[1].first_free
     of_side = (merge_row_major(result[:parts]), merge_row_major(result[parts:]))
     rows, columns = of_side[sides.source], of_side[sides.weights]
@@ -103,7 +104,7 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
     )
 
 
-def _sides(node: Node) -> _Sides | None:
+def _sides(node: Node, results: AbstractSet[Node]) -> _Sides | None:
     """The roles of the operands, weights on the right if both are quantized; None: the kernel supports neither."""
     if node.proto.dot_dimension_numbers.lhs_batch_dimensions:
         return None
@@ -113,7 +114,7 @@ def _sides(node: Node) -> _Sides | None:
         rows = math.prod(node.operands[source].shape.dimensions[number] for number in dimensions[source].free)
         if rows > MAX_ROWS or node.operands[source].shape.element_type not in COMPUTED_TYPES:
             continue
-        quantized = _quantized_operand(node.operands[weights])
+        quantized = _quantized_operand(node.operands[weights], results)
         if quantized is None or _matrix(quantized.view, dimensions[weights]) is None:
             continue
         if _has_supported_scale(quantized, dimensions[weights]):
@@ -135,12 +136,12 @@ def _has_supported_scale(quantized: _QuantizedOperand, dimensions: DotDimensions
     return groups[0] == 1 or (depth // groups[0] % _GROUP_GRAIN == 0 and channels[0] == columns)
 
 
-def _quantized_operand(operand: Node) -> _QuantizedOperand | None:
+def _quantized_operand(operand: Node, results: AbstractSet[Node]) -> _QuantizedOperand | None:
     """The quantized operand behind converts, one scale, and instructions that only move elements."""
     view, scale = full_view(operand), None
     while True:
         node = view.node
-        if node.is_result or not node.operands or node.proto.control_predecessor_ids:
+        if node in results or not node.operands or node.proto.control_predecessor_ids:
             return None
         if node.opcode == "convert":
             kind = node.operands[0].shape.element_type
@@ -151,24 +152,24 @@ def _quantized_operand(operand: Node) -> _QuantizedOperand | None:
             if kind in QUANTIZED_WEIGHT_TYPES:
                 return _QuantizedOperand(view, scale) if _has_whole_bytes(view.node.shape) else None
         elif node.opcode == "multiply" and scale is None:
-            found = _scaled(view)
+            found = _scaled(view, results)
             if found is None:
                 return None
             view, scale = found
         else:
-            further = peel(view, PEEL_CONVERTS_AND_LAYOUTS)
+            further = peel(view, PEEL_CONVERTS_AND_LAYOUTS, results)
             if further is None:
                 return None
             view = further
 
 
-def _scaled(view: View) -> tuple[View, View] | None:
+def _scaled(view: View, results: AbstractSet[Node]) -> tuple[View, View] | None:
     """The scaled value of a multiply, and the scale; None: neither operand is a broadcast."""
     node = view.node
     for value, other in (node.operands, node.operands[::-1]):
         if value.shape.strides != node.shape.strides or not _repeats(other):
             continue
-        found = find_operand(node, other, COMPUTED_TYPES, lambda _: False, lambda value: value.is_result)
+        found = find_operand(node, other, COMPUTED_TYPES, lambda _: False, results.__contains__, results)
         dimensions = None if found is None else [_projected(found, node.shape, one) for one in view.dimensions]
         if found is not None and dimensions is not None and None not in dimensions:
             known = tuple(dimension for dimension in dimensions if dimension is not None)

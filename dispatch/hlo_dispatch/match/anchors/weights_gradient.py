@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions, with_dense_strides
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import WindowDimensionProto
+from hlo_dispatch.match.anchors.anchor import Surroundings
 from hlo_dispatch.match.anchors.convolution_spec import (
     SPACE,
     WEIGHTS_GRADIENT,
@@ -49,7 +51,7 @@ class _Roles:
     """The dimensions of all three that are groups encoded as space."""
 
 
-def is_weights_gradient(node: Node) -> bool:
+def is_weights_gradient(node: Node, around: Surroundings) -> bool:
     """Whether a convolution is better computed as a gradient with respect to weights; any convolution can be.
 
     It is a gradient where the window is at least as large as the result in space, and the convolution's feature
@@ -64,7 +66,7 @@ def is_weights_gradient(node: Node) -> bool:
     window = math.prod(dimension.size for dimension in roles.window)
     if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:
         return False
-    furthest_source, _ = peeled_views_with_reversal(roles.source, PEEL_CONVERTS_AND_LAYOUTS)[-1]
+    furthest_source, _ = peeled_views_with_reversal(roles.source, PEEL_CONVERTS_AND_LAYOUTS, around.results)[-1]
     batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
     if batch[0] == 1:
         return channels[0] > 1 or node.proto.batch_group_count > 1
@@ -72,7 +74,7 @@ def is_weights_gradient(node: Node) -> bool:
     return all(stride < batch[1] for _, stride in inside)
 
 
-def read_weights_gradient(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
+def read_weights_gradient(node: Node, around: Surroundings) -> ConvSpec | Refusal:
     """A convolution that is a gradient with respect to weights."""
     roles = _roles(node)
     refusal = _unsupported(node, roles)
@@ -82,10 +84,10 @@ def read_weights_gradient(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
     window = _windows(node, roles, backwards=backwards)
     if isinstance(window, Refusal):
         return window
-    sources = _candidate_views(roles.source, roles, backwards=backwards)
-    gradients = [(view, backwards) for view in _candidate_views(roles.gradient, roles, backwards=False)]
+    sources = _candidate_views(roles.source, roles, around.results, backwards=backwards)
+    gradients = [(view, backwards) for view in _candidate_views(roles.gradient, roles, around.results, backwards=False)]
     if not sources or not gradients:
-        if backwards and _candidate_views(roles.source, roles, backwards=False):
+        if backwards and _candidate_views(roles.source, roles, around.results, backwards=False):
             return Refusal("window-reversal", "only one of the operands is read backwards", node.name)
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
@@ -96,7 +98,7 @@ def read_weights_gradient(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
         destination.insert(0, roles.weights.dimensions[roles.groups[0]])
     elif groups > 1:
         destination.insert(0, (groups, outputs // groups * output_stride))
-    steps = _KernelSpecificStep(graph.module.computations, len(window), int(backwards))
+    steps = _KernelSpecificStep(around.graph.module.computations, len(window), int(backwards))
     dense = with_dense_strides(destination, destination)
     return ConvSpec(WEIGHTS_GRADIENT, sources, gradients, dense, window, steps)
 
@@ -184,7 +186,7 @@ def _windows(node: Node, roles: _Roles, *, backwards: bool) -> list[Window] | Re
     return windows
 
 
-def _candidate_views(view: View, roles: _Roles, *, backwards: bool) -> list[View]:
+def _candidate_views(view: View, roles: _Roles, results: AbstractSet[Node], *, backwards: bool) -> list[View]:
     """The operand's peeled views, nearest first, with groups and channels merged into one dimension.
 
     Args:
@@ -193,7 +195,7 @@ def _candidate_views(view: View, roles: _Roles, *, backwards: bool) -> list[View
     numbers = [n for n in range(SPACE, len(view.dimensions)) if n not in roles.groups]
     expected = ReversedDimensions(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found: list[View] = []
-    for candidate, turned in peeled_views_with_reversal(view, PEEL_CONVERTS_AND_LAYOUTS):
+    for candidate, turned in peeled_views_with_reversal(view, PEEL_CONVERTS_AND_LAYOUTS, results):
         dimensions = candidate.dimensions
         channels = merge_dimensions([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
         if channels is not None and turned == expected:

@@ -7,7 +7,8 @@ the chain are inside, so that one call replaces the chain without recomputation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from hlo_dispatch.analysis.flat_graph import Node
@@ -23,7 +24,7 @@ from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
 from hlo_dispatch.match.epilogue.integers import add_of_integers, quantizes
-from hlo_dispatch.match.epilogue.operand import find_operand
+from hlo_dispatch.match.epilogue.operand import OperandFinder, find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
@@ -48,15 +49,22 @@ class EpilogueFinder:
         is_owned: Callable[[Node], bool],
         is_materialized: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
+        results: AbstractSet[Node],
     ) -> Chain:
         """The longest epilogue chain behind `anchor` that its entry in the table allows.
 
         Args:
             is_owned: whether another match owns an instruction.
             is_materialized: whether a value must be in memory (the computation's result, another call's operand).
-            is_result_of_another: (value, anchor) → whether another anchor's chain can end in `value`, so
+            is_result_of_another: (anchor, value) → whether another anchor's chain can end in `value`, so
                 that it will be in memory although XLA had fused it away.
+            results: results of dispatched calls, in front of which values may not exist.
         """
+
+        def operand_of(user: Node, other: Node, types: Collection[str]) -> View | None:
+            will_be_result = partial(is_result_of_another, anchor.node)
+            return find_operand(user, other, types, is_owned, will_be_result, results)
+
         entry = anchor.entry
         steps: list[Step] = []
         current = anchor.result
@@ -74,19 +82,14 @@ class EpilogueFinder:
                 user = current.users[0]
                 if is_owned(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
-                is_result_of_another_call = partial(
-                    _is_result_of_another_call, anchor=anchor, is_result_of_another=is_result_of_another
-                )
+                is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
                 step = (
                     _no_op_step(current, user, destination)
                     or _rearranged(anchor, current, user, destination)
-                    or _integers(anchor, current, user, destination, is_owned, is_result_of_another_call)
+                    or _integers(anchor, current, user, destination, operand_of)
+                    or _kernel_specific_step(anchor, current, destination, steps, is_inner)
+                    or self._binary(anchor, current, destination, operand_of)
                 )
-            if step is None and anchor.kernel_specific_step is not None:
-                is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
-                step = anchor.kernel_specific_step(current, destination, steps, is_inner)
-            if step is None:
-                step = self._binary(anchor, current, destination, is_owned, is_result_of_another)
             if isinstance(step, str):
                 return self._stopped_chain(steps, region, entry, current.users[0], step)
             post_ops += len(step.post_ops)
@@ -152,8 +155,7 @@ class EpilogueFinder:
         anchor: Anchor,
         current: Node,
         destination: tuple[Dimension, ...],
-        is_owned: Callable[[Node], bool],
-        is_result_of_another: Callable[[Node, Node], bool],
+        operand_of: OperandFinder,
     ) -> Step | str:
         """The step for the value's only user, a binary instruction; a sentence: the reason why there is none."""
         user = current.users[0]
@@ -178,14 +180,7 @@ class EpilogueFinder:
             first = binary.reversed.first
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
-        types = anchor.entry.dtypes
-        view = find_operand(
-            user,
-            other,
-            types,
-            is_owned,
-            partial(_is_result_of_another_call, anchor=anchor, is_result_of_another=is_result_of_another),
-        )
+        view = operand_of(user, other, anchor.entry.dtypes)
         if view is None:
             return _why_no_operand(other, anchor.entry)
         dimensions = project_dimensions(view, user.shape, destination)
@@ -286,9 +281,15 @@ def _no_op_step(current: Node, user: Node, destination: tuple[Dimension, ...]) -
     return None
 
 
-def _is_result_of_another_call(value: Node, anchor: Anchor, is_result_of_another: Callable[[Node, Node], bool]) -> bool:
-    """Whether another anchor's call produces the value."""
-    return is_result_of_another(value, anchor.node)
+def _kernel_specific_step(
+    anchor: Anchor,
+    current: Node,
+    destination: tuple[Dimension, ...],
+    steps: Sequence[Step],
+    is_inner: Callable[[Node], bool],
+) -> Step | None:
+    step_of = anchor.kernel_specific_step
+    return None if step_of is None else step_of(current, destination, steps, is_inner)
 
 
 def _integers(
@@ -296,13 +297,12 @@ def _integers(
     current: Node,
     user: Node,
     destination: tuple[Dimension, ...],
-    is_owned: Callable[[Node], bool],
-    is_result_of_another_call: Callable[[Node], bool],
+    operand_of: OperandFinder,
 ) -> Step | None:
     """A step that adds integers, where the anchor reads integers and its entry allows additions."""
     if anchor.source.element_type not in INTEGER_TYPES or "add" not in anchor.entry.binaries:
         return None
-    return add_of_integers(current, user, destination, is_owned, is_result_of_another_call)
+    return add_of_integers(current, user, destination, operand_of)
 
 
 def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, project_dimensions, with_dense_strides
 from hlo_dispatch.match.elementwise_region import scalar_constant
-from hlo_dispatch.match.epilogue.operand import find_operand
+from hlo_dispatch.match.epilogue.operand import OperandFinder
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 
@@ -80,25 +80,17 @@ def add_of_integers(
     current: Node,
     user: Node,
     destination: tuple[Dimension, ...],
-    is_owned: Callable[[Node], bool],
-    is_result_of_another_call: Callable[[Node], bool],
+    operand_of: OperandFinder,
 ) -> Step | None:
     """The step that adds c · integers, which are in memory, to the value: c · (value / c + integers).
 
     The kernel reads the integers directly: two more multiplications per value, in registers, instead of a separate loop
     of XLA's that converts them to f32.
-
-    Args:
-        is_result_of_another_call: whether another kernel's call produces a value.
     """
     if user.opcode != "add":
         return None
     scaled = _scaled(user.operands[1] if user.operands[0] is current else user.operands[0])
-    view = (
-        None
-        if scaled is None
-        else find_operand(user, scaled.values, INTEGER_TYPES, is_owned, is_result_of_another_call)
-    )
+    view = None if scaled is None else operand_of(user, scaled.values, INTEGER_TYPES)
     dimensions = None if view is None else project_dimensions(view, user.shape, destination)
     if scaled is None or view is None or dimensions is None:
         return None

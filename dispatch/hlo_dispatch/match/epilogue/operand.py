@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_BROADCASTS
@@ -14,6 +15,8 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.ir.shape import HALF_TYPES
 
+OperandFinder = Callable[[Node, Node, Collection[str]], View | None]
+"""(user, its other operand, element types) → the view from which a kernel reads that operand."""
 _SMALL_BYTES = 64 * 1024
 
 
@@ -23,6 +26,7 @@ def find_operand(
     types: Collection[str],
     is_owned: Callable[[Node], bool],
     will_be_result: Callable[[Node], bool],
+    results: AbstractSet[Node],
 ) -> View | None:
     """The view of the other operand of `user` in one of the types: materialized, or small enough to be materialized.
 
@@ -30,9 +34,11 @@ def find_operand(
     steps of half precision programs, and a kernel does not.
     """
     exact = [
-        view for view in peeled_views(full_view(other), PEEL_CONVERTS_AND_BROADCASTS) if view.element_type in types
+        view
+        for view in peeled_views(full_view(other), PEEL_CONVERTS_AND_BROADCASTS, results)
+        if view.element_type in types
     ]
-    unrounded = _before_rounding(exact[-1], types) if exact else []
+    unrounded = _before_rounding(exact[-1], types, results) if exact else []
     for views in (exact, unrounded):
         for view in reversed(views):
             if (found := in_memory(view, is_owned)) is not None:
@@ -59,15 +65,15 @@ def in_memory(view: View, is_owned: Callable[[Node], bool]) -> View | None:
     return None
 
 
-def as_stored_by_call(view: View) -> View:
+def as_stored_by_call(view: View, results: AbstractSet[Node]) -> View:
     """The view over the rounded value, where a call stores its result only rounded."""
-    rounded = next((user for user in view.node.users if user.opcode == "convert" and user.is_result), None)
-    if rounded is None or view.node.is_result or rounded.shape.strides != view.node.shape.strides:
+    rounded = next((user for user in view.node.users if user.opcode == "convert" and user in results), None)
+    if rounded is None or view.node in results or rounded.shape.strides != view.node.shape.strides:
         return view
     return View(rounded, view.dimensions)
 
 
-def _before_rounding(view: View, types: Collection[str]) -> list[View]:
+def _before_rounding(view: View, types: Collection[str], results: AbstractSet[Node]) -> list[View]:
     """The usable peeled views of the value that the view's node rounds, nearest first; empty: it rounds nothing."""
     node = view.node
     if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
@@ -76,4 +82,6 @@ def _before_rounding(view: View, types: Collection[str]) -> list[View]:
     unrounded = operand_view(view, source)
     if source.shape.element_type != "f32" or not isinstance(unrounded, View):
         return []
-    return [view for view in peeled_views(unrounded, PEEL_CONVERTS_AND_BROADCASTS) if view.element_type in types]
+    return [
+        view for view in peeled_views(unrounded, PEEL_CONVERTS_AND_BROADCASTS, results) if view.element_type in types
+    ]

@@ -1,4 +1,5 @@
-"""Mask redirection: comparisons read an activation's result instead of its input.
+"""Mask redirection, a pass over a flat graph ahead of matching: comparisons read an activation's result instead of its
+input.
 
 The gradient of r = max(z, 0) is dy where z > 0. Then z has two users, and a kernel that computes it could
 not fuse r, although r > 0 is the same mask:
@@ -30,7 +31,7 @@ _BOUNDING = frozenset(("clamp", "maximum", "minimum"))
 _MIRRORED = {"GT": "LT", "LT": "GT", "GE": "LE", "LE": "GE"}
 
 
-def redirect_masks_to_results(graph: FlatGraph) -> None:
+def redirect_masks(graph: FlatGraph) -> None:
     """Redirects comparisons to results of bounding activations, in place, where that frees the activation's input."""
     for result in graph.nodes:
         bounded = _bounded(result) if result.opcode in _BOUNDING else None
