@@ -176,3 +176,17 @@ def test_roles_of_operands() -> None:
         "bias",
         "post_op_1",
     ]
+
+
+def test_one_operand_is_replaced_where_another_one_is_the_same(editor: Editor) -> None:
+    root, x, read, late = (named(editor, name) for name in ("t", "x", "read", "late"))
+    assert editor.users(late) == [root]
+    editor.set_operand(root, 0, late)
+    assert editor.root.operand_ids[:] == [late, late]
+    assert editor.users(read) == []
+    editor.set_operand(root, 1, x)
+    assert (editor.users(late), editor.users(x)[-1]) == ([root], root)
+    editor.replace_all_uses_with(late, read)
+    assert editor.root.operand_ids[:] == [read, x]
+    assert (editor.users(late), editor.users(read)) == ([], [root])
+    assert root in editor.rewired

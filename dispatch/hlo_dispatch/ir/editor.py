@@ -112,6 +112,17 @@ class Editor:
         if identifier not in self.created:
             self.rewired.add(identifier)
 
+    def set_operand(self, identifier: int, number: int, operand: int) -> None:
+        """Replace one operand of an instruction; the other ones, thousands in a tuple, are not indexed again."""
+        operands = self.mutable(identifier).operand_ids
+        before, operands[number] = operands[number], operand
+        if self._users is not None:
+            if before not in operands[:]:
+                del self._users[before][identifier]
+            self._index(identifier, (operand,))
+        if identifier not in self.created:
+            self.rewired.add(identifier)
+
     def replace_operands(self, identifier: int, replacement: Mapping[int, int]) -> None:
         """Replace some operands of an instruction: id → id of the operand in its place."""
         operands = self.instructions[identifier].operand_ids[:]
@@ -121,7 +132,11 @@ class Editor:
         """Make every user of an instruction, and the computation's result, use another one; it has no users then."""
         for user in self.users(identifier):
             if user != other:
-                self.replace_operands(user, {identifier: other})
+                operands = self.instructions[user].operand_ids[:]
+                number = -1
+                for _ in range(operands.count(identifier)):
+                    number = operands.index(identifier, number + 1)
+                    self.set_operand(user, number, other)
         if self.root_id == identifier:
             self.root_id = other
 

@@ -173,9 +173,7 @@ class _HazardResolver:
         if result is None:
             self._editor.root_id = copy.id
         else:
-            operands = root.operand_ids[:]
-            operands[result] = copy.id
-            self._editor.set_operands(root.id, operands)
+            self._editor.set_operand(root.id, result, copy.id)
 
     def _readers_after(self, readers: list[int], definer: int, reachability: ReachabilityMap) -> list[int]:
         """Readers that may run after the definer; the definer itself only where it is created."""
