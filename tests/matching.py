@@ -14,6 +14,21 @@ from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.passes.mask_redirection import redirect_masks
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
 
+_F = "f32[4]{0}"
+EDITED = f"""
+fused {{ p = {_F} parameter(0)
+  ROOT n = {_F} negate(p) }}
+ENTRY main {{ x = {_F} parameter(0)
+  unread = {_F} parameter(1)
+  read = {_F} fusion(x), kind=kLoop, calls=fused
+  dropped = {_F} copy(x)
+  effect = {_F} custom-call(x), custom_call_target="print"
+  late = {_F} copy(x), control-predecessors={{dropped}}
+  renamed = f32[2,2]{{1,0}} bitcast(dropped)
+  ROOT t = ({_F}, {_F}) tuple(read, late) }}
+"""
+"""A module to edit: a fusion, what nothing reads, an effect, a control dependency."""
+
 
 @lru_cache(maxsize=64)
 def serialized(text: str) -> bytes:

@@ -184,12 +184,10 @@ def test_refused(path: Path, request: pytest.FixtureRequest) -> None:
 
 def check(path: Path, report: Report, module: str, request: pytest.FixtureRequest) -> None:
     """Compare a report and a module with a file, or write them there."""
-    said = report_lines(report)
+    expected = "".join(f"// {line}\n" for line in report_lines(report)) + module
     if request.config.getoption("write_goldens"):
-        path.write_text("".join(f"// {line}\n" for line in said) + module)
-    text = path.read_text()
-    assert said == [line.removeprefix("// ") for line in text.splitlines() if line.startswith("//")]
-    assert text.endswith(module)
+        path.write_text(expected)
+    assert path.read_text() == expected
 
 
 def report_lines(report: Report) -> list[str]:

@@ -8,7 +8,7 @@
 
 namespace hlo_dispatch::attention {
 
-// ElementType (r, c) lies at first + r * row_bytes + c * column_bytes.
+// Element (r, c) lies at first + r * row_bytes + c * column_bytes.
 struct Matrix {
   const char* first;
   ElementType type;

@@ -1,9 +1,9 @@
 #include "attention/task.h"
 
-#include "common/rounding.h"
-
 #include <cstring>
 #include <limits>
+
+#include "common/rounding.h"
 
 namespace hlo_dispatch::attention {
 

@@ -1,10 +1,10 @@
 #include "attention/tiling.h"
 
-#include "common/rounding.h"
-
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "common/rounding.h"
 
 namespace hlo_dispatch::attention {
 

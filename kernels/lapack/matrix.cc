@@ -128,7 +128,7 @@ void CopyTyped(const Matrix& from, const void* source, const Matrix& to, void* d
   if (copying == Copying::kSymmetrised && !from.SameOrder(to)) std::swap(a.row_stride, a.column_stride);
   const int64_t count = by_column ? to.columns : to.rows;
   const int64_t length = by_column ? to.rows : to.columns;
-  // RowView in whole tiles, about four pieces for each thread.
+  // Rows in whole tiles, about four pieces for each thread.
   const int64_t tiles = CeilOfRatio(count, kTile);
   const bool is_small = count * length * from.scalar.bytes < kParallelBytes;
   const int64_t grain = is_small ? tiles : std::max<int64_t>(1, tiles / (4 * parallel.threads()));
@@ -185,11 +185,11 @@ BufferSpec Matrix::spec() const { return {role, scalar.type, batch() * rows * co
 Matrix MatrixFromAttributes(const Attributes& attributes, const std::string& role) {
   const std::vector<int64_t> dims = attributes.Integers(role + "_dims");
   const std::vector<int64_t> strides = attributes.Integers(role + "_strides");
-  if (dims.size() < 2 || strides.size() != dims.size()) {
-    Invalid("attributes '" + role + "_dims' and '" + role + "_strides': expected as many of each, at least 2, got " +
-            std::to_string(dims.size()) + " and " + std::to_string(strides.size()));
-  }
   const std::string what = "attributes '" + role + "_dims' and '" + role + "_strides'";
+  if (dims.size() < 2 || strides.size() != dims.size()) {
+    Invalid(what + ": expected as many of each, at least 2, got " + std::to_string(dims.size()) + " and " +
+            std::to_string(strides.size()));
+  }
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] < 0 || strides[i] < 0) Invalid(what + ": expected no negative numbers");
   }

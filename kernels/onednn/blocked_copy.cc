@@ -1,10 +1,11 @@
 #include "onednn/blocked_copy.h"
-#include "common/rounding.h"
 
 #include <emmintrin.h>
 
 #include <algorithm>
 #include <chrono>
+
+#include "common/rounding.h"
 
 namespace hlo_dispatch::onednn {
 

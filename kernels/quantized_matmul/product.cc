@@ -100,8 +100,8 @@ class QuantizedMatmul final : public Routine {
     if (!problem_.scales.has_value()) return std::nullopt;
     const auto& [array, matrix, group] = *problem_.scales;
     if (array.type == ElementType::kF32 && (matrix.is_by_row() || !problem_.weights.has_contiguous_columns)) {
-      return GroupScales{std::nullopt, static_cast<const float*>(buffers.operands[2]), matrix.row_stride,
-                         matrix.column_stride};
+      const void* first = array.Begin(const_cast<void*>(buffers.operands[2]));
+      return GroupScales{std::nullopt, static_cast<const float*>(first), matrix.row_stride, matrix.column_stride};
     }
     GroupScales widened{WidenedMatrix(array, matrix, buffers.operands[2]), nullptr, 0, 1};
     widened.first = widened.copy->begin();

@@ -34,6 +34,10 @@ def valid_calls() -> list[WireCall]:
     part |= {"src_offset": 3, "src_elements": 40, "weights_offset": 5, "weights_elements": 700}
     part["weights_strides"] = [40, 1]
     made.append(own("narrow_product", part, [Array("f32", [40]), Array("s8", [700])], Array("f32", [2, 24])))
+    part = tensors(src=("f32", [2, 64]), weights=("s8", [64, 36]), scales=("f32", [4, 36]), dst=("f32", [2, 36]))
+    part |= {"scales_offset": 36, "scales_elements": 216}
+    arrays = [Array("f32", [2, 64]), Array("s8", [64, 36]), Array("f32", [216])]
+    made.append(own("narrow_product", part, arrays, Array("f32", [2, 36])))
     return made
 
 

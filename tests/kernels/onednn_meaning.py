@@ -68,7 +68,7 @@ def _weights(said: Said, role: str, operands: list[np.ndarray], placed: Callable
     weights = placed(said, role, given, said.get(f"{role}_offset", 0))
     if "scales_type" not in said:
         return weights
-    scales = placed(said, "scales", operands.pop(0))
+    scales = placed(said, "scales", operands.pop(0), said.get("scales_offset", 0))
     return weights * np.repeat(scales, weights.shape[-2] // scales.shape[-2], axis=-2)
 
 
@@ -88,7 +88,7 @@ def _with_post_ops(said: Said, value: np.ndarray, operands: list[np.ndarray], pl
             value = _ELTWISE[algorithm](value, post_op["alpha"], post_op["beta"])
         elif post_op["kind"] == "binary":
             described = {"x_dims": post_op["dims"], "x_strides": post_op["strides"]}
-            operand = placed(described, "x", operands.pop(0))
+            operand = placed(described, "x", operands.pop(0), post_op.get("offset", 0))
             if algorithm not in _BINARY:
                 return None
             value = _BINARY[algorithm](value, operand)

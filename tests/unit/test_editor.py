@@ -11,26 +11,12 @@ from hlo_dispatch.ir.kernel_call import KernelCall, operand_roles
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.ir.verify import verify
-from matching import parsed
-
-F = "f32[4]{0}"
-TEXT = f"""
-fused {{ p = {F} parameter(0)
-  ROOT n = {F} negate(p) }}
-ENTRY main {{ x = {F} parameter(0)
-  unread = {F} parameter(1)
-  read = {F} fusion(x), kind=kLoop, calls=fused
-  dropped = {F} copy(x)
-  effect = {F} custom-call(x), custom_call_target="print"
-  late = {F} copy(x), control-predecessors={{dropped}}
-  renamed = f32[2,2]{{1,0}} bitcast(dropped)
-  ROOT t = ({F}, {F}) tuple(read, late) }}
-"""
+from matching import EDITED, parsed
 
 
 @pytest.fixture
 def editor() -> Editor:
-    module = parsed(TEXT)
+    module = parsed(EDITED)
     return Editor(module, module.entry)
 
 
@@ -42,7 +28,7 @@ def names(module: Module) -> list[str]:
     return [proto.name for proto in module.entry.instructions]
 
 
-BEFORE = [proto.name for proto in parsed(TEXT).entry.instructions]
+BEFORE = [proto.name for proto in parsed(EDITED).entry.instructions]
 
 
 def test_a_draft_that_is_given_up_changes_nothing(editor: Editor) -> None:

@@ -6,22 +6,7 @@ import pytest
 
 from hlo_dispatch.ir.instruction_order import in_order
 from hlo_dispatch.ir.module import Module
-from matching import parsed
-
-F = "f32[4]{0}"
-TEXT = f"""
-fused {{ p = {F} parameter(0)
-  ROOT n = {F} negate(p) }}
-ENTRY main {{ x = {F} parameter(0)
-  unread = {F} parameter(1)
-  read = {F} fusion(x), kind=kLoop, calls=fused
-  dropped = {F} fusion(x), kind=kLoop, calls=fused
-  waited.for = {F} fusion(x), kind=kLoop, calls=fused
-  effect = {F} custom-call(x), custom_call_target="print"
-  late = {F} copy(x), control-predecessors={{waited.for}}
-  renamed = f32[2,2]{{1,0}} bitcast(dropped)
-  ROOT t = ({F}, {F}) tuple(read, late) }}
-"""
+from matching import EDITED, parsed
 
 
 def names(protos) -> list[str]:
@@ -37,21 +22,21 @@ def ordered(module: Module, moved: dict[str, int]) -> list[str]:
 
 
 def test_what_is_in_order_stays() -> None:
-    module = parsed(TEXT)
+    module = parsed(EDITED)
     assert ordered(module, {}) == names(module.entry.instructions)
 
 
 def test_an_operand_comes_before_its_user_wherever_it_was_to_stand() -> None:
-    module = parsed(TEXT)
-    order = ordered(module, {"read": 99, "waited.for": 98})
+    module = parsed(EDITED)
+    order = ordered(module, {"read": 99, "dropped": 98})
     assert order.index("read") < order.index("t")
-    assert order.index("waited.for") < order.index("late")
+    assert order.index("dropped") < order.index("late")
     assert set(order) == set(names(module.entry.instructions))
 
 
 def test_a_cycle_is_a_mistake_of_ours() -> None:
-    module = parsed(TEXT)
-    first = next(proto for proto in module.entry.instructions if proto.name == "waited.for")
+    module = parsed(EDITED)
+    first = next(proto for proto in module.entry.instructions if proto.name == "dropped")
     first.control_predecessor_ids.append(next(p.id for p in module.entry.instructions if p.name == "late"))
     with pytest.raises(AssertionError, match="has a cycle"):
         ordered(module, {})

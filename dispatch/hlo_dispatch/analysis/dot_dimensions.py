@@ -28,9 +28,9 @@ def dot_dimensions(dot: Node) -> tuple[DotDimensions, DotDimensions]:
     """Both operands' dimensions."""
     numbers = dot.proto.dot_dimension_numbers
     left, right = (range(len(operand.shape.dimensions)) for operand in dot.operands)
-    batch, contracting = list(numbers.lhs_batch_dimensions), list(numbers.lhs_contracting_dimensions)
+    batch, contracting = numbers.lhs_batch_dimensions[:], numbers.lhs_contracting_dimensions[:]
     free = [number for number in left if number not in batch and number not in contracting]
     first = DotDimensions(batch, contracting, free, len(batch))
-    batch, contracting = list(numbers.rhs_batch_dimensions), list(numbers.rhs_contracting_dimensions)
+    batch, contracting = numbers.rhs_batch_dimensions[:], numbers.rhs_contracting_dimensions[:]
     others = [number for number in right if number not in batch and number not in contracting]
     return first, DotDimensions(batch, contracting, others, len(batch) + len(free))
