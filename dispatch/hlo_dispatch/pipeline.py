@@ -136,21 +136,24 @@ class Pipeline:
             ModuleError: the bytes are not a module.
         """
         with _collector_paused():
-            begin = time.perf_counter()
-            module = Module.from_bytes(serialized)
-            context = self._context(dumps=True)
-            context.record("parse", begin, module)
-            if self.inlines_calls and run_passes((_INLINING,), module, context) and details:
-                serialized = module.to_bytes()
-            rewritten, report = self._rewritten(module, context, details=details)
-            result = None
-            if rewritten is not None:
-                serializing = time.perf_counter()
-                result = rewritten.to_bytes()
-                context.record("serialize", serializing, rewritten)
-            if details:
-                report = replace(report, before=serialized, after=result)
-            return result, replace(report, seconds=time.perf_counter() - begin, passes=tuple(context.runs))
+            return self._run(serialized, details)  # module and graphs are freed before the collector is back
+
+    def _run(self, serialized: bytes, details: bool) -> tuple[bytes | None, Report]:
+        begin = time.perf_counter()
+        module = Module.from_bytes(serialized)
+        context = self._context(dumps=True)
+        context.record("parse", begin, module)
+        if self.inlines_calls and run_passes((_INLINING,), module, context) and details:
+            serialized = module.to_bytes()
+        rewritten, report = self._rewritten(module, context, details=details)
+        result = None
+        if rewritten is not None:
+            serializing = time.perf_counter()
+            result = rewritten.to_bytes()
+            context.record("serialize", serializing, rewritten)
+        if details:
+            report = replace(report, before=serialized, after=result)
+        return result, replace(report, seconds=time.perf_counter() - begin, passes=tuple(context.runs))
 
     def rewrite(self, module: Module) -> tuple[Module | None, Report]:
         """Rewrite one module, in place.

@@ -35,8 +35,8 @@ class Editor:
         self.positions: dict[int, float] = {identifier: place for place, identifier in enumerate(self.instructions)}
         """Id → preferred position in the original order; erased instructions keep theirs."""
         self._mutable: set[int] = set()
-        self._users: dict[int, dict[int, None]] | None = None
-        """Id → ids of its users; made when they are first asked for."""
+        self._users: dict[int, dict[int, int]] | None = None
+        """Id → id of each user, and how often that one has it as an operand; made when users are first asked for."""
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Editor:
         """Replace all operands of an instruction."""
         instruction = self.mutable(identifier)
         if self._users is not None:
-            self._forget(identifier, instruction)
+            self._forget(identifier, instruction.operand_ids[:])
             self._index(identifier, operands)
         instruction.operand_ids[:] = operands
         if identifier not in self.created:
@@ -117,8 +117,7 @@ class Editor:
         operands = self.mutable(identifier).operand_ids
         before, operands[number] = operands[number], operand
         if self._users is not None:
-            if before not in operands[:]:
-                del self._users[before][identifier]
+            self._forget(identifier, (before,))
             self._index(identifier, (operand,))
         if identifier not in self.created:
             self.rewired.add(identifier)
@@ -166,7 +165,7 @@ class Editor:
         self.created.discard(identifier)
         self._mutable.discard(identifier)
         if self._users is not None:
-            self._forget(identifier, instruction)
+            self._forget(identifier, instruction.operand_ids[:])
 
     def remove_dead_code(self, pure: Collection[int] = ()) -> None:
         """Erase the dead instructions that have no side effects: bitcasts, constants, fusions, and those in `pure`."""
@@ -195,12 +194,16 @@ class Editor:
     def _index(self, user: int, operands: Iterable[int]) -> None:
         assert self._users is not None
         for operand in operands:
-            self._users.setdefault(operand, {})[user] = None
+            users = self._users.setdefault(operand, {})
+            users[user] = users.get(user, 0) + 1
 
-    def _forget(self, user: int, instruction: InstructionProto) -> None:
+    def _forget(self, user: int, operands: Iterable[int]) -> None:
         assert self._users is not None
-        for operand in set(instruction.operand_ids[:]):
-            del self._users[operand][user]
+        for operand in operands:
+            users = self._users[operand]
+            users[user] -= 1
+            if not users[user]:
+                del users[user]
 
 
 def commit(module: Module, editors: Collection[Editor]) -> set[int]:

@@ -18,6 +18,8 @@ from hlo_dispatch.ir.module_files import wrapped, write_atomically
 from hlo_dispatch.ir.text import to_text
 
 VARIABLE = "HLO_DISPATCH_DUMP_PASSES"
+MAX_NAME = 100
+"""Characters of the module's name in a file's; file systems take 255 bytes in all."""
 _logger = logging.getLogger("hlo_dispatch")
 _runs = itertools.count(1)
 _failed: set[str] = set()
@@ -34,7 +36,7 @@ class PassDump:
         """Write the module as it is behind a pass; a directory that cannot be written to is a warning."""
         if self._folder in _failed:
             return
-        name = f"{module.name}.{self._run}.{next(self._number):02}.{step}"
+        name = f"{module.name[:MAX_NAME]}.{self._run}.{next(self._number):02}.{step}"
         path = os.path.join(self._folder, re.sub(r"[^\w.-]+", "-", name))
         serialized = module.to_bytes()
         try:

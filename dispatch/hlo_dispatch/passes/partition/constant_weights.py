@@ -64,6 +64,7 @@ def extract_constants(module: Module, context: PassContext) -> set[int]:
     count = len(module.entry.program_shape.parameters)
     shapes: list[Shape] = []
     memory: list[memoryview] = []
+    replaced: dict[int, int] = {}
     for instruction in module.entry.instructions[:]:
         elements = memory_of(instruction.literal) if _is_constant_weights(instruction) else None
         if elements is None:
@@ -75,10 +76,11 @@ def extract_constants(module: Module, context: PassContext) -> set[int]:
         if row_major_shape != shape:
             weights = builder.make("bitcast", shape, weights.id, stem=instruction.name)
         editor.replace_all_uses_with(instruction.id, weights.id)
-        editor.redirect_control_dependencies({instruction.id: weights.id})
+        replaced[instruction.id] = weights.id
         editor.erase(instruction.id)
         shapes.append(row_major_shape)
         memory.append(elements)
+    editor.redirect_control_dependencies(replaced)
     context.weights = ConstantWeights(count, shapes, memory)
     context.frozen = context.weights.frozen
     changed = commit(module, [editor])
