@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from hlo_dispatch.errors import REFUSALS, Unavailable
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.report import Region, Report
 from processor import needs_avx512
 from refusal_cases import (
     GOLDEN,
     KINDS,
+    MACHINE,
     MATRIX,
     UNREPORTED,
     Base,
@@ -23,6 +26,7 @@ from refusal_cases import (
     enlarged,
     order,
     pipeline,
+    table,
     unfused,
 )
 
@@ -97,6 +101,27 @@ def test_a_missing_library(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     region = next(region for region in report.regions if region.name == base.region)
     assert code_of(region) == "library-missing"
     assert "install" in region.reason
+
+
+SCORE_STEPS = {
+    "scale": "f32",
+    "add": "bias_softcap",
+    "select": "lengths",
+    "causal": "grouped_causal",
+    "window": "window",
+    "softcap": "bias_softcap",
+}
+
+
+@pytest.mark.parametrize("kind", table().attentions[0].score_steps)
+def test_a_score_step_that_the_table_does_not_have(kind: str) -> None:
+    (attention,) = table().attentions
+    others = {name: step for name, step in attention.score_steps.items() if name != kind}
+    fewer = replace(table(), attentions=(replace(attention, score_steps=others),))
+    module = hlo_text.from_text((GOLDEN / "attention" / f"{SCORE_STEPS[kind]}.before.hlo").read_text())
+    report = Pipeline.make(fewer, "always", MACHINE).run(module)[1]
+    refusals = [region.refusal for region in report.left if region.refusal is not None]
+    assert f"own.attention has no score step of the kind {kind}" in [refusal.sentence for refusal in refusals]
 
 
 @pytest.mark.parametrize("kind", [kind for kinds in KINDS.values() for kind in kinds])

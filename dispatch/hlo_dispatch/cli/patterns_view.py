@@ -132,6 +132,7 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield "results", _pairs(entry.results)
             yield from _tolerances(entry.numerics)
         case Attention():
+            yield "score steps", _pairs({kind: step.formula for kind, step in entry.score_steps.items()})
             yield from _tolerances(entry.numerics)
         case Pattern():
             yield from _pattern_details(entry)

@@ -49,6 +49,7 @@ from hlo_dispatch.pattern.table import (
     Parameter,
     Reversed,
     Routine,
+    ScoreStepKind,
 )
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -200,11 +201,11 @@ class Builder:
                 raise self.source.error(location, f"{name} has no 'symbol'", advice)
             self._one_of((*path, "library"), library, LIBRARIES, "library")
             target = entry.target or PREFIX + name
-        is_shipped = entry.symbol is None
+        steps = {kind: ScoreStepKind(step.formula, step.attributes) for kind, step in entry.score_steps.items()}
         return KernelBinding(
             name, target, library, entry.formula, declared_operands(entry.post_ops, entry.operands),
-            declared_attributes(entry.describes, entry.post_ops, entry.attributes, is_shipped=is_shipped),
-            entry.describes, self.source.key_location(path), entry.symbol or "", path_of_library, symbol_location,
+            declared_attributes(entry, is_shipped=entry.symbol is None), entry.describes, steps,
+            self.source.key_location(path), entry.symbol or "", path_of_library, symbol_location,
         )  # fmt: skip
 
     def routine_kernels(self, name: str, entry: RoutineEntry) -> Iterator[KernelBinding]:
@@ -216,7 +217,7 @@ class Builder:
         for kernel in entry.kernels:
             library = kernel.partition(".")[0]
             yield KernelBinding(
-                kernel, PREFIX + kernel, library, entry.formula, entry.operands, attributes, {}, location
+                kernel, PREFIX + kernel, library, entry.formula, entry.operands, attributes, {}, {}, location
             )
 
     def routine(self, name: str, entry: RoutineEntry, kernels: Iterable[str], routines: Iterable[str]) -> Routine:
@@ -244,7 +245,7 @@ class Builder:
             entry.origin, self.source.key_location(path),
         )  # fmt: skip
 
-    def attention(self, name: str, entry: AttentionEntry, kernels: Iterable[str]) -> Attention:
+    def attention(self, name: str, entry: AttentionEntry, kernels: Mapping[str, KernelBinding]) -> Attention:
         path: Keys = ("attentions", name)
         self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
         self._one_of((*path, "kernel"), entry.kernel, ATTENTION_KERNELS, "attention kernel")
@@ -258,7 +259,8 @@ class Builder:
             raise self._error((*path, "numerics"), f"no numerics for {missing}", advice)
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Attention(
-            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
+            name, entry.kernel, kernels[entry.kernel].score_steps, numerics, entry.formula, entry.origin,
+            self.source.key_location(path),
         )  # fmt: skip
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:

@@ -8,8 +8,12 @@ targets and libraries here with what the C++ registers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hlo_dispatch.pattern.facts import I64, I64S, STRING, FactQuery
+
+if TYPE_CHECKING:
+    from hlo_dispatch.pattern.schema import KernelEntry
 
 DESCRIPTIONS: Mapping[str, tuple[str, str, str]] = {
     "type": (STRING, "the element type of {}", "dtype"),
@@ -29,16 +33,16 @@ POST_OPS = "post_op_0"
 """The attribute of a kernel that computes an epilogue."""
 
 
-def declared_attributes(
-    describes: Mapping[str, Sequence[str]], post_ops: str | None, attributes: Mapping[str, str], *, is_shipped: bool
-) -> dict[str, str]:
+def declared_attributes(entry: KernelEntry, *, is_shipped: bool) -> dict[str, str]:
     """Every attribute of a kernel with its type and meaning."""
     declared = _OF_EVERY_CALL | _SCRATCH if is_shipped else {}
-    declared |= attributes
-    for value, words in describes.items():
+    declared |= entry.attributes
+    for value, words in entry.describes.items():
         declared |= _described(value, words)
-    if post_ops is not None:
-        declared[POST_OPS] = f"{{kind, algorithm, ...}}: {post_ops}; the chain is post_op_0, post_op_1, ..."
+    if entry.post_ops is not None:
+        declared[POST_OPS] = f"{{kind, algorithm, ...}}: {entry.post_ops}; the chain is post_op_0, post_op_1, ..."
+    if entry.score_steps:
+        declared["score_0"] = f"{{kind, ...}}: {', '.join(entry.score_steps)}; the steps are score_0, score_1, ..."
     return declared
 
 

@@ -64,6 +64,8 @@ def reference() -> str:
         _keys(schema.Epilogues),
         "### `kernels: {name: ...}`\n",
         _keys(schema.KernelEntry),
+        "A kind of `score_steps`:\n",
+        _keys(schema.ScoreStepEntry),
         _OWN_KERNELS,
         "### `patterns: {name: ...}`\n",
         _keys(schema.PatternEntry),

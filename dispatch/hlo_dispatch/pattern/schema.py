@@ -103,6 +103,14 @@ class AnchorEntry(_Entry):
     origin: Text = Field(description="who computes it, and in which model")
 
 
+class ScoreStepEntry(_Entry):
+    formula: Text = Field(description="what becomes of {scores}, with its {value}, for people")
+    attributes: dict[Name, Literal["value", "distance"]] = Field(
+        description="value, the factor or what masked scores become, and a positional mask's distance, by the kernel's"
+        " names; what describes an operand follows by itself"
+    )
+
+
 class KernelEntry(_Entry):
     target: Text | None = Field(
         None, description="the custom-call target; left out, the name, of the package's kernels hlo_dispatch. before it"
@@ -117,6 +125,9 @@ class KernelEntry(_Entry):
         {}, description="operands, and dst, the result: what attributes say of each, src_dims and so on"
     )
     post_ops: Text | None = Field(None, description="its epilogue, for people: post_op_0 and so on; left out: none")
+    score_steps: dict[Literal["scale", "add", "select", "causal", "window", "softcap"], ScoreStepEntry] = Field(
+        {}, description="of an attention: the kinds of steps between its products: score_0 and so on; left out: none"
+    )
     attributes: dict[Name, Text] = Field({}, description="all others, by name, with type and meaning")
 
 

@@ -135,6 +135,16 @@ class AnchorKind:
 
 
 @dataclass(frozen=True)
+class ScoreStepKind:
+    """A kind of score step that an attention's kernel supports."""
+
+    formula: str
+    """The template of its formula, with `{scores}` and `{value}`."""
+    attributes: Mapping[str, str]
+    """The kernel's attribute → the fact of the step: its value, or its distance."""
+
+
+@dataclass(frozen=True)
 class KernelBinding:
     """A kernel: its custom-call target, its library, operands and attributes."""
 
@@ -146,6 +156,8 @@ class KernelBinding:
     attributes: Mapping[str, str]
     describes: Mapping[str, Sequence[str]]
     """Operand, or `dst` → what attributes say of it."""
+    score_steps: Mapping[str, ScoreStepKind]
+    """By kind; empty unless it computes attentions."""
     location: SourceLocation
     symbol: str = ""
     """The handler in the user's own library; empty for the kernels that come with the package."""
@@ -192,6 +204,8 @@ class Attention:
 
     name: str
     kernel: str
+    score_steps: Mapping[str, ScoreStepKind]
+    """The kernel's, by kind."""
     numerics: Mapping[str, Numerics]
     """By the element types of operands and result."""
     formula: str

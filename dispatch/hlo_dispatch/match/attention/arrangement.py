@@ -42,7 +42,7 @@ class AxisArrangement:
             return step
         if mask.query == self._rows:
             return step
-        return replace(step, kind="select")
+        return replace(step, kind="select", view=mask.view)
 
     def arranged(
         self, sources: Sequence[View], steps: Sequence[ScoreStep], result: View
@@ -60,11 +60,8 @@ class AxisArrangement:
         final_value = self._place(value, groups, self._key(value), value.dimensions[-1])
         final_steps = tuple(
             step
-            if step.view is None or step.kind not in ("add", "select")
-            else replace(
-                step,
-                view=self._place(step.view, groups, self._row(step.view), self._key(step.view)),
-            )
+            if step.view is None
+            else replace(step, view=self._place(step.view, groups, self._row(step.view), self._key(step.view)))
             for step in steps
         )
         destination = self._place(result, groups, self._row(result), result.dimensions[-1])

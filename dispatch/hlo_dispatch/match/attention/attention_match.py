@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View
-from hlo_dispatch.match.attention.steps import ScoreStep, attributes_of
+from hlo_dispatch.match.attention.steps import ScoreStep
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.pattern.table import Attention, Numerics
+from hlo_dispatch.pattern.table import Attention, Numerics, ScoreStepKind, short
 
 ROLES = ("query", "key", "value")
 
@@ -31,7 +32,7 @@ def match_of_attention(
         destination: (batch…, M, E), in the node that the call produces.
     """
     queries, keys, values = (source.dimensions for source in sources)
-    read = [step.view for step in steps if step.view is not None and step.kind in ("add", "select")]
+    read = [step.view for step in steps if step.view is not None]
     scores = math.prod(size for size, _ in queries[:-1]) * keys[-2][0]
     output = destination.node
 
@@ -49,27 +50,32 @@ def match_of_attention(
         results=(output,),
         result_shapes=(output.shape,),
         covered=covered,
-        formula=_formula(steps),
-        attributes=lambda: _attributes(sources, steps, destination),
+        formula=_formula(entry.score_steps, steps),
+        attributes=lambda: _attributes(entry.score_steps, sources, steps, destination),
         numerics=numerics,
         multiply_adds=scores * (queries[-1][0] + values[-1][0]),
     )
 
 
-def _formula(steps: tuple[ScoreStep, ...]) -> str:
+def _formula(kinds: Mapping[str, ScoreStepKind], steps: tuple[ScoreStep, ...]) -> str:
     text = "q·kᵀ"
     for step in steps:
-        text = step.formula.replace("{}", f"({text})" if " + " in text and step.kind == "scale" else text)
+        template = kinds[step.kind].formula.replace("{value}", short(step.value))
+        text = template.replace("{scores}", f"({text})" if " + " in text and "·" in template else text)
     return f"softmax({text})·v"
 
 
-def _attributes(sources: tuple[View, ...], steps: tuple[ScoreStep, ...], destination: View) -> dict[str, Any]:
+def _attributes(
+    kinds: Mapping[str, ScoreStepKind], sources: tuple[View, ...], steps: tuple[ScoreStep, ...], destination: View
+) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for role, view in zip((*ROLES, "dst"), (*sources, destination), strict=True):
         attributes |= {f"{role}_{name}": value for name, value in _described(view).items()}
     for number, step in enumerate(steps):
         described = {} if step.view is None else _described(step.view)
-        attributes[f"score_{number}"] = attributes_of(step, described)
+        facts = {"value": float(step.value), "distance": step.mask and step.mask.distance}
+        named = {name: facts[fact] for name, fact in kinds[step.kind].attributes.items()}
+        attributes[f"score_{number}"] = {"kind": step.kind, **described, **named}
     return attributes
 
 

@@ -129,13 +129,18 @@ class _Attempt:
         if destination is None:
             sentence = f"the heads' dimensions do not lie behind one another in %{result.node.name}"
             raise NotAttention(Refusal("dot-dimensions", sentence, result.node.name))
-        covered = self._covered(first.node, result.node, [query.node, key.node, value.node, *_read_by(taken)])
+        read = [query.node, key.node, value.node, *(step.view.node for step in taken if step.view is not None)]
+        covered = self._covered(first.node, result.node, read)
         if len(taken) > _MAX_STEPS:
-            raise NotAttention(
-                Refusal("attention-step", f"the scores take {len(taken)} steps", self._exponentials.name)
-            )
+            raise self._unsupported(f"the scores take {len(taken)} steps")
+        for step in taken:
+            if step.kind not in self._entry.score_steps:
+                raise self._unsupported(f"{self._entry.kernel} has no score step of the kind {step.kind}")
         arranged = arrangement.arranged([query, key, value], taken, destination)
         return match_of_attention(self._entry, self._exponentials, *arranged, covered)
+
+    def _unsupported(self, sentence: str) -> NotAttention:
+        return NotAttention(Refusal("attention-step", sentence, self._exponentials.name))
 
     def _result(self, view: View, exponentials: View, is_divided: bool) -> View:
         """The furthest value that is the product under another shape, divided by the sum of exponentials."""
@@ -200,10 +205,6 @@ class _Attempt:
                 sentence = f"%{node.name} is read, and computed from the scores"
                 raise NotAttention(Refusal("attention-step", sentence, node.name))
         return tuple(covered)
-
-
-def _read_by(steps: Sequence[ScoreStep]) -> list[Node]:
-    return [step.view.node for step in steps if step.view is not None and step.kind in ("add", "select")]
 
 
 def _reader_outside(node: Node, inside: set[Node]) -> str | None:

@@ -37,7 +37,7 @@ class Mask(NamedTuple):
     query: int | None = None
     """The axis it compares keys with; None: none, or it is not made of positions."""
     distance: int | None = None
-    """Kept where key <= query + distance, or where `is_lower`, where key >= query - distance; None: it is read."""
+    """Kept where key <= query + distance, or where `is_lower`, where key > query - distance; None: it is read."""
     is_lower: bool = False
 
 
@@ -122,7 +122,7 @@ class _MaskMatcher:
         is_lower = position_sum.factors[keys[0]] > 0
         if len(others) > 1 or any(position_sum.factors[axis] != (-1 if is_lower else 1) for axis in others):
             return None
-        return Mask(view, others[0] if others else None, bound, is_lower)
+        return Mask(view, others[0] if others else None, bound + is_lower, is_lower)
 
     def _folded(self, view: View, keeps_true: bool) -> Mask | None:
         """The positional mask that equals a constant."""
@@ -148,4 +148,4 @@ class _MaskMatcher:
         largest, smallest = int(distances[kept].max()), int(distances[kept].min())
         if bool((kept == (distances <= largest)).all()):
             return Mask(view, query, largest)
-        return Mask(view, query, -smallest, is_lower=True) if bool((kept == (distances >= smallest)).all()) else None
+        return Mask(view, query, 1 - smallest, is_lower=True) if bool((kept == (distances >= smallest)).all()) else None

@@ -156,4 +156,4 @@ class Scores:
 def _masked(mask: Mask, value: float) -> ScoreStep:
     if mask.distance is None:
         return ScoreStep("select", value, mask.view, mask)
-    return ScoreStep("window" if mask.is_lower else "causal", value, mask.view, mask)
+    return ScoreStep("window" if mask.is_lower else "causal", value, mask=mask)

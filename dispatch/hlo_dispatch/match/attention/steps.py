@@ -4,33 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.match.attention.masks import Mask
-from hlo_dispatch.pattern.table import short
 
 
 @dataclass(frozen=True)
 class ScoreStep:
-    """One score step, as the kernel's attributes describe it."""
+    """One score step; the table says of each kind how the kernel is told."""
 
     kind: str
-    """scale, add, select, causal, window or softcap."""
     value: float = 0.0
     """The factor of a scale, or the value of masked scores."""
     view: View | None = None
-    """The view of the operand of an add or a select."""
+    """The view of its operand in memory."""
     mask: Mask | None = None
-    """The mask of a causal step or a window."""
-
-    @property
-    def formula(self) -> str:
-        """The formula template of the step, with `{}` for its operand."""
-        if self.kind == "scale":
-            return f"{short(self.value)}·{{}}"
-        words = {"add": "{} + b", "softcap": "softcap({})", "select": "mask({})"}
-        return words.get(self.kind, f"{self.kind}({{}})")
+    """The mask of a select, a causal step or a window."""
 
 
 def simplified(steps: Sequence[ScoreStep]) -> tuple[ScoreStep, ...]:
@@ -56,16 +45,3 @@ def simplified(steps: Sequence[ScoreStep]) -> tuple[ScoreStep, ...]:
             ]
         index += 1
     return tuple(found)
-
-
-def attributes_of(step: ScoreStep, dimensions: dict[str, Any]) -> dict[str, Any]:
-    """The kernel attributes of a step; `dimensions` describes the operand of a step that has one."""
-    if step.mask is not None and step.mask.distance is not None and step.kind in ("causal", "window"):
-        distance = step.mask.distance
-        where = {"before": distance + 1} if step.kind == "window" else {"offset": distance}
-        return {"kind": step.kind, **where, "value": float(step.value)}
-    if step.kind == "add":
-        return {"kind": "add", **dimensions}
-    if step.kind == "select":
-        return {"kind": "select", **dimensions, "value": float(step.value)}
-    return {"kind": step.kind, "value": float(step.value)}
