@@ -40,7 +40,7 @@ class Digests:
         copy.CopyFrom(instruction)
         for field in _PLACE:
             copy.ClearField(field)
-        called = b"".join(self.of_computation(number) for number in instruction.called_computation_ids)
+        called = b"".join(self.of_computation(number) for number in instruction.called_computation_ids[:])
         return copy.SerializeToString(deterministic=True) + called
 
     def of_computation(self, identifier: int) -> bytes:
@@ -50,7 +50,7 @@ class Digests:
             computation = self._module.computations[identifier]
             hasher = hashlib.sha256()
             position: dict[int, int] = {}
-            for instruction in computation.instructions:
+            for instruction in computation.instructions[:]:
                 position[instruction.id] = len(position)
                 hasher.update(self.of_instruction(instruction))
                 hasher.update(operands(instruction, position))
@@ -61,4 +61,4 @@ class Digests:
 
 def operands(instruction: InstructionProto, position: Mapping[int, int]) -> bytes:
     """Digest input of an instruction's operands, by their position."""
-    return str([position[operand] for operand in instruction.operand_ids]).encode()
+    return str([position[operand] for operand in instruction.operand_ids[:]]).encode()
