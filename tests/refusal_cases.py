@@ -20,13 +20,14 @@ from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import SMALL_CALL, Module, copy_of
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.pattern import Table, load_tables
+from hlo_dispatch.pattern.op_kinds import GLUE_OP, OP_KINDS
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
 
 GOLDEN = Path(__file__).with_name("golden")
 MACHINE = Machine("AMD EPYC", frozenset(("avx2", "avx512f", "avx512dq", "avx512_bf16")), 2)
-GLUE_OPS = ("whole_window", "scaling", "rectifying", "concatenation")
+GLUE_OPS = tuple(op_kind.name for op_kind in OP_KINDS.values() if op_kind.cost_model == GLUE_OP)
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.candidate import (
@@ -56,7 +57,9 @@ class Kernel:
         if self.refuses and match.formula == self.refuses:
             return Refusal("kernel-unsupported", "not this one")
         attributes = match.attributes() | more
-        return Candidate(match, attributes, "brgemm", 0, reorders_weights=more.get("weights_format") == "any")
+        return Candidate(
+            match, Attributes(attributes), "brgemm", 0, reorders_weights=more.get("weights_format") == "any"
+        )
 
 
 def dense(kind: str = "f32") -> Match:

@@ -6,6 +6,7 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.errors import PolicyError, Refusal
+from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import Machine, this_machine
 from hlo_dispatch.selection.decide import POLICIES, Candidate, Decision, check_policy, decide
@@ -44,7 +45,7 @@ class Kernel:
         self.asked.append(algorithms(match))
         if len(algorithms(match)) > self.most:
             return Refusal(self.code, f"{len(algorithms(match))} post-ops are too many")
-        return Candidate(match, match.attributes(), "brgemm:avx512_core", 0)
+        return Candidate(match, Attributes(match.attributes()), "brgemm:avx512_core", 0)
 
 
 def chosen(decision: Decision) -> Match:

@@ -199,7 +199,7 @@ class MeasurementRequests:
         static_operands = [view.node in static for view in match.operands]
         frozen = f"frozen {static_operands} " if any(static_operands) else ""
         alternatives = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
-        call = f"{alternatives}{binding.target} {default.candidate.attributes}"
+        call = f"{alternatives}{binding.target} {dict(default.candidate.attributes)}"
         return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_library_build(binding)}"
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
@@ -95,8 +96,8 @@ class Match:
     """The anchor op and its epilogue; None: a kernel computes all of the match or nothing."""
     unfolded: Match | None = field(default=None, repr=False)
     """The same match with unfolded scales, where this one has them in the weights."""
-    derived_results: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
-    """Cache of results that later packages derive from the match."""
+    queries: dict[str, Attributes] = field(init=False, default_factory=dict[str, Attributes], repr=False)
+    """Library version → the attributes of the support query, from its start in the background to its answer."""
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
-from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_glue_op, normalize_anchor, op_kind_of
+from hlo_dispatch.match.anchors.normalizers import by_op_kind, has_op_kind, normalize_anchor, op_kind_of
 from hlo_dispatch.match.anchors.scaling import is_leading_scaling
 from hlo_dispatch.match.anchors.sliced_result import NodePredicate, narrow_to_slice
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
@@ -35,7 +35,7 @@ class Matcher:
 
     def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
         self._graph = graph
-        found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and is_anchor(node)]
+        found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and has_op_kind(node)]
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
         self._finder = finder
         self._entries = by_op_kind(table.anchors.values())
@@ -52,7 +52,7 @@ class Matcher:
     def glue_ops(self) -> list[Node]:
         """The glue ops, which a kernel computes only between two calls, in program order."""
         static = self._graph.static
-        found = [node for node in self._graph.nodes if node.opcode in MAY_BE_GLUE_OPS and is_glue_op(node)]
+        found = [node for node in self._graph.nodes if node.opcode in MAY_BE_GLUE_OPS and has_op_kind(node)]
         return [node for node in found if not (node in static and is_leading_scaling(node))]
 
     def entry_name(self, node: Node) -> str:
@@ -129,7 +129,7 @@ class Matcher:
 
     def _pools_half(self, node: Node, results: AbstractSet[Node]) -> bool:
         """Whether a kernel would pool half precision here, and so produce the value that XLA rounds afterwards."""
-        if node.opcode not in MAY_BE_ANCHORS or not is_anchor(node):
+        if node.opcode not in MAY_BE_ANCHORS or not has_op_kind(node):
             return False
         anchor = self._anchor(node, results)
         return not isinstance(anchor, Refusal) and anchor.source.element_type in HALF_TYPES

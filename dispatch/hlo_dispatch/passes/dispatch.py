@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.kernel_call import KernelCall
 from hlo_dispatch.ir.module import Module
@@ -75,7 +74,7 @@ class _Emitter:
         call = KernelCall(
             self._targets[match.kernel],
             tuple([rewriter.identifier(view.node) for view in match.operands]),
-            Attributes(candidate.attributes, candidate.backend_config),
+            candidate.attributes,
             tuple(match.result_shapes),
             candidate.scratch_bytes,
         )

@@ -24,7 +24,8 @@ class VendorSupportQuery:
         binding = self.table.kernels[match.kernel]
         if binding.path is not None:
             # A user's kernel supports what its table says: there is no library to query.
-            return Candidate(match, match.attributes(), f"{binding.path.name}:{binding.symbol}", match.scratch_bytes)
+            declared, implementation = Attributes(match.attributes()), f"{binding.path.name}:{binding.symbol}"
+            return Candidate(match, declared, implementation, match.scratch_bytes)
         library = kernels.library(match.kernel)
         if isinstance(library, Unavailable):
             return Refusal("library-missing", library.sentence)
@@ -36,7 +37,7 @@ class VendorSupportQuery:
         if match.has_planned_scratch:
             scratch, reorders_weights = planned.scratch_bytes, planned.reorders_weights
             query = query.with_scratch(scratch)
-        return Candidate(match, dict(query.mapping), planned.implementation, scratch, query.text, reorders_weights)
+        return Candidate(match, query, planned.implementation, scratch, reorders_weights)
 
 
 def prefetch(match: Match) -> bool:
@@ -51,11 +52,10 @@ def prefetch(match: Match) -> bool:
 
 def _query_attributes(match: Match, version: str, additional: Mapping[str, str]) -> Attributes:
     """The attributes of the match's call before its scratch size is known."""
-    # Computed at the prefetch, read again at the query.
-    if version not in match.derived_results or additional:
+    if version not in match.queries or additional:
         scratch = {"scratch": 0} if match.has_planned_scratch else {}
         values = {"abi": registry.abi(), "library": version} | scratch | match.attributes() | dict(additional)
         if additional:
             return Attributes(values)
-        match.derived_results[version] = Attributes(values)
-    return match.derived_results[version]
+        match.queries[version] = Attributes(values)
+    return match.queries[version]

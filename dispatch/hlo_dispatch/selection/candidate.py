@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.match.match import FULL_MATCH, Match
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.family_cost_models import cost_model_of
@@ -17,12 +18,10 @@ class Candidate:
     """A variant of a match, and the kernel's answer to the support query for it."""
 
     match: Match
-    attributes: dict[str, Any]
+    attributes: Attributes
     implementation: str
     scratch_bytes: int | None
     """Scratch bytes, a second result of the call; None: the call has a single result."""
-    backend_config: str = ""
-    """The attributes as text, if they have been serialized already."""
     reorders_weights: bool = False
     """Whether every call reorders its weights."""
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, sums_integers
 from hlo_dispatch.match.anchors.concatenation import is_concatenation, normalize_concatenation
 from hlo_dispatch.match.anchors.convolution_forms import normalize_convolution, op_kind_of_convolution
@@ -35,14 +34,9 @@ def by_op_kind(entries: Iterable[AnchorKind]) -> Entries:
     return found
 
 
-def is_anchor(node: Node) -> bool:
-    """Whether an instruction is an anchor op."""
-    return node.opcode in ANCHORS or is_pooling(node)
-
-
-def is_glue_op(node: Node) -> bool:
-    """Whether an instruction is a glue op: a kernel computes it only between two calls."""
-    return any(is_one(node) for is_one in (is_global_pooling, is_scaling, is_relu, is_concatenation))
+def has_op_kind(node: Node) -> bool:
+    """Whether an instruction is an anchor op or a glue op."""
+    return node.opcode in ANCHOR_OPCODES and _CONDITIONS.get(node.opcode, _is_any)(node)
 
 
 def op_kind_of(node: Node, around: Surroundings) -> str:
@@ -100,6 +94,19 @@ def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
 _CHECKED_TYPES = INTEGER_TYPES | QUANTIZED_WEIGHT_TYPES
 """Element types of operands that the normalizers let pass only where the op kind's kernels read them."""
 
+
+def _is_any(node: Node) -> bool:
+    return True
+
+
+_CONDITIONS: dict[str, Callable[[Node], bool]] = {
+    "reduce-window": is_pooling,
+    "reduce": is_global_pooling,
+    "multiply": is_scaling,
+    "maximum": is_relu,
+    "concatenate": is_concatenation,
+}
+"""Opcode → the condition under which an instruction has an op kind, where there is one."""
 
 NORMALIZERS: dict[str, Callable[[Node, AnchorKind, Surroundings], Anchor | Refusal]] = {
     "forward": normalize_convolution,
