@@ -127,6 +127,50 @@ def test_a_buffer_is_known_under_its_other_names() -> None:
     assert drafted.described["hazard_copy"] == "copy(new) after kernel"
 
 
+def updating_body(fused: str, config: str = "") -> str:
+    """A module whose entry is a while body: a fusion of the test's updates %a, a part of the state."""
+    return f"""
+fused {{ p = {F} parameter(0)
+  piece = f32[1]{{0}} parameter(1)
+  at = s32[] parameter(2)
+  {fused} }}
+ENTRY main {{ state = (s32[], {F}, f32[1]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  a = {F} get-tuple-element(state), index=1
+  b = f32[1]{{0}} get-tuple-element(state), index=2
+  new = {F} fusion(a, b, i), kind=kLoop, calls=fused{config}
+  ROOT next = (s32[], {F}, f32[1]) tuple(i, new, b) }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fused", "config", "copies"),
+    [
+        (f"ROOT u = {F} dynamic-update-slice(p, piece, at)", "", []),
+        (  # one task writes what another reads
+            f"ROOT u = {F} dynamic-update-slice(p, piece, at)",
+            ', backend_config={"outer_dimension_partitions":["2"]}',
+            ["hazard_copy"],
+        ),
+        (  # the elements are read, too
+            f"s = f32[1]{{0}} dynamic-slice(p, at), dynamic_slice_sizes={{1}}\n  m = f32[1]{{0}} multiply(s, piece)\n"
+            f"ROOT u = {F} dynamic-update-slice(p, m, at)",
+            "",
+            ["hazard_copy"],
+        ),
+        (f"n = {F} negate(p)\n  ROOT u = {F} dynamic-update-slice(n, piece, at)", "", ["hazard_copy"]),
+    ],
+)
+def test_an_update_of_ours_happens_where_the_parameter_lies(fused: str, config: str, copies: list[str]) -> None:
+    module = parsed(updating_body(fused, config))
+    draft = Editor(module, module.entry)
+    (new,) = [proto for proto in draft.instructions.values() if proto.name == "new"]
+    draft.created.add(new.id)
+    before = set(draft.instructions)
+    resolve_hazards(draft, STATE_PAIRS, {new.id: written_operands(module, new)})
+    assert [proto.name for i, proto in draft.instructions.items() if i not in before] == copies
+
+
 def test_two_parts_that_change_places() -> None:
     """XLA's own copies stand between them; nothing of ours reads either."""
     text = f"""

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_LAYOUTS, peel_instruction
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
+from hlo_dispatch.ir.task_partitions import is_partitioned
 
 # Instructions that write their result, or a part of it, over an operand, and those that may call such ones.
 UPDATES = frozenset(("dynamic-update-slice", "scatter"))
@@ -45,3 +46,23 @@ def updated_parameters(fused: Iterable[InstructionProto]) -> set[int]:
 def _targets(instruction: InstructionProto) -> range:
     # A dynamic-update-slice overwrites its first operand only.
     return range(1 if instruction.opcode == "dynamic-update-slice" else len(instruction.operand_ids))
+
+
+def operand_updated_in_place(instruction: InstructionProto, fused: ComputationProto | None) -> int | None:
+    """Number of the operand that XLA changes where it lies: it writes the updated elements and reads none of them.
+
+    Args:
+        fused: the computation of a fusion.
+    """
+    if fused is None:
+        return 0 if instruction.opcode == "dynamic-update-slice" else None
+    # XLA's code generator updates in place at the root of a loop fusion that is not partitioned, a parameter directly.
+    if instruction.fusion_kind != "kLoop" or is_partitioned(instruction):
+        return None
+    by_id = {inner.id: inner for inner in fused.instructions[:]}
+    root = by_id[fused.root_id]
+    if root.opcode != "dynamic-update-slice" or by_id[root.operand_ids[0]].opcode != "parameter":
+        return None
+    target = root.operand_ids[0]
+    uses = sum(inner.operand_ids[:].count(target) for inner in by_id.values())
+    return by_id[target].parameter_number if uses == 1 else None

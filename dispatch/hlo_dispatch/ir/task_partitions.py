@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import Shape
 
 # XLA:CPU's own cost model asks for this much output per task (ParallelTaskAssignment, min_cost_per_thread).
 BYTES_PER_TASK = 256 * 1024
+_FIELD = "outer_dimension_partitions"
 
 
 def loop_backend_config(shape: Shape, threads: int) -> bytes:
@@ -23,4 +25,9 @@ def loop_backend_config(shape: Shape, threads: int) -> bytes:
         remaining = -(-remaining // count)
         if remaining <= 1:
             break
-    return json.dumps({"outer_dimension_partitions": partitions}, separators=(",", ":")).encode()
+    return json.dumps({_FIELD: partitions}, separators=(",", ":")).encode()
+
+
+def is_partitioned(fusion: InstructionProto) -> bool:
+    """Whether several tasks compute the fusion's result."""
+    return _FIELD.encode() in fusion.backend_config

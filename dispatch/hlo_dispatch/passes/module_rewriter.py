@@ -208,9 +208,13 @@ class ComputationRewriter:
             root.proto.shape,
             stem=f"{root.opcode.replace('-', '_')}_fusion",
             kind=kind,
-            config=producer.backend_config if keeps_config else loop_backend_config(root.shape, self._threads),
+            config=producer.backend_config if keeps_config else self._loop_config(root),
             identifier=self._ids[root],
         )
+
+    def _loop_config(self, root: Node) -> bytes:
+        # XLA's code generator does no partitioned update in place.
+        return b"" if root.opcode in UPDATES else loop_backend_config(root.shape, self._threads)
 
     def _fused_computation(self, root: Node, group: list[Node]) -> tuple[ComputationProto, list[Node]]:
         builder = InstructionBuilder.of_new_computation(self._module, "rebuilt_computation", self._graph.computation)

@@ -5,7 +5,8 @@ operand and result of an in-place update. Its copy insertion covered *its* instr
 at once, and values further up. For every buffer that a created instruction reads or writes:
 
   parameter → … → result     every reader of the parameter must run before the instruction that defines the
-                             result; where a created reader does not, the result is copied into place afterwards
+                             result, or be that one, as an in-place update; where a created reader does neither, the
+                             result is copied into place afterwards
   value → in-place update    every reader of the value must run before the update: a control dependency ensures
                              it, or, where the reader needs the update's result, it reads a copy
 """
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from hlo_dispatch.analysis.buffer_uses import BufferUses
+from hlo_dispatch.analysis.in_place_updates import operand_updated_in_place
 from hlo_dispatch.analysis.reachability import ReachabilityMap, ancestors
 from hlo_dispatch.analysis.topological_order import TopologicalOrder
 from hlo_dispatch.ir.editor import Editor
@@ -159,6 +161,8 @@ class _HazardResolver:
         if definer not in self._editor.created and not any(reader in self._editor.created for reader in readers):
             return
         later_readers = self._readers_after(readers, definer, reachability)
+        if later_readers == [definer] and self._updates_in_place(definer, elements):
+            return
         if not later_readers:
             return
         copy = self._copy(value)
@@ -183,6 +187,18 @@ class _HazardResolver:
             partial(reachability.reaches, target=definer) if known else ancestors(self._protos, definer).__contains__
         )
         return [r for r in readers if not runs_before(r) and (r != definer or r in self._editor.created)]
+
+    def _updates_in_place(self, definer: int, elements: set[int]) -> bool:
+        """Whether the definer reads the buffer only as an in-place update, whose elements it does not read."""
+        proto, editor = self._protos[definer], self._editor
+        fused = None
+        if proto.opcode == "fusion":
+            (called,) = proto.called_computation_ids[:]
+            created = (computation for computation in editor.computations if computation.id == called)
+            fused = next(created, None) or editor.module.computations[called]
+        names = {alias for element in elements for alias in self._uses.aliases(element)}
+        read = [number for number, operand in enumerate(proto.operand_ids[:]) if operand in names]
+        return read == [operand_updated_in_place(proto, fused)]
 
     def _copy(self, value: int) -> InstructionProto:
         source = self._protos[value]
