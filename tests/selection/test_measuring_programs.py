@@ -7,16 +7,14 @@ import time
 import jax
 import jax.numpy as jnp
 import pytest
-from measured_programs import FILTER, IMAGE, W, X, calls, compiled, depthwise, forget, regions_in
+from measured_programs import FILTER, IMAGE, W, X, calls, compiled, depthwise, forget
 
 import hlo_dispatch
 from hlo_dispatch.autotune import tuner as tuner_module
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare import comparison
-from hlo_dispatch.autotune.compare.measure import Unmeasurable
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.run.deadline import OutOfTime, Unclear
-from hlo_dispatch.autotune.run.running_time import running_time
 from hlo_dispatch.autotune.run.time_estimate import TimeEstimate
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.driver import measured_pipeline
@@ -158,25 +156,6 @@ def test_who_was_not_tried_comes_behind_who_won(store: Store, monkeypatch: pytes
     assert tried[2:] == [(modes, False)]
 
 
-def test_what_may_never_end_is_never_run() -> None:
-    loop = """HloModule m
-condition { s = (f32[4]{0}) parameter(0)
-  ROOT c = pred[] constant(true) }
-body { s = (f32[4]{0}) parameter(0)
-  x = f32[4]{0} get-tuple-element(s), index=0
-  ROOT t = (f32[4]{0}) tuple(x) }
-ENTRY e { x = f32[4]{0} parameter(0)
-  t = (f32[4]{0}) tuple(x)
-  w = (f32[4]{0}) while(t), condition=condition, body=body
-  ROOT r = f32[4]{0} get-tuple-element(w), index=0 }
-"""
-    module = Module.from_bytes(from_text(loop))
-    with pytest.raises(Unmeasurable):
-        whole_program_trial.compare(module, {COST_MODEL: module})
-    known = from_text(loop.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"7"}}'))
-    assert running_time(Module.from_bytes(known)) is not None
-
-
 # --- the program first -------------------------------------------------------------------------------------
 
 
@@ -230,19 +209,6 @@ def test_a_loop_of_known_length_is_tried_as_a_whole(store: Store) -> None:
     executable = compiled(loop, IMAGE, FILTER)
     (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert (calls(executable) > 0) == (whole.chosen != STOCK)
-
-
-@pytest.mark.usefixtures("_any_answer")
-def test_a_loop_whose_length_depends_on_the_inputs_is_not(store: Store) -> None:
-    def loop(image, window):
-        def step(image):
-            return depthwise(depthwise(image, window) + 1, window)
-
-        return jax.lax.while_loop(lambda image: image[0, 0, 0, 0] < 9, step, image)
-
-    compiled(loop, IMAGE, FILTER)
-    assert store.entries()
-    assert regions_in(store) == [entry for entry in store.entries() if not entry.measured.failed_attempts]
 
 
 def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:

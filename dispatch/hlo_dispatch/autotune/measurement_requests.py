@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -180,7 +181,10 @@ class MeasurementRequests:
         frozen = f" frozen {sorted(self._frozen)}" if self._frozen else ""
         # Trials of earlier releases say nothing: they left small calls alone.
         small = " small calls" if any(small for _, small in self._module.control_flow_computations()) else ""
-        return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}{frozen}{small}".encode()).hexdigest()
+        # Nor that they gave loops of unknown length up.
+        unknown = " loops of unknown length" if math.inf in self._executions.values() else ""
+        settings = f"{self._table.fingerprint} {entry.hex()}{frozen}{small}{unknown}"
+        return hashlib.sha256(f"program {settings}".encode()).hexdigest()
 
     def begin(self, strategy: Strategy) -> None:
         """Start a new plan by this strategy, without requests."""

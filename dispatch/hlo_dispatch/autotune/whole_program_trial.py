@@ -4,6 +4,9 @@ Measurements of single regions are not enough. Dispatching a region that shares 
 neighbours' fusions. A kernel between two of XLA's parallel loops costs more than between two other kernels. And it is
 the program that must not become slower. So a program that can be run alone has two trials: one before its regions
 are measured (of the cost model's plan: the most valuable single measurement), and one when all of them are known.
+
+A loop of unknown length runs a few times in a trial, and a long one fewer times than in the program. What wins with
+them must win by iterations as well, where it has kernel calls inside of loops and outside of them.
 """
 
 from __future__ import annotations
@@ -13,19 +16,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
+from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
 from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled
 from hlo_dispatch.autotune.compare.finalists import fastest, finalists_of
-from hlo_dispatch.autotune.compare.timing import PATIENCE, fewest_calls, interleaved
+from hlo_dispatch.autotune.compare.timing import PATIENCE, Time, fewest_calls, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
-from hlo_dispatch.autotune.extract.trip_count_reduction import fitting_trips, with_trips
-from hlo_dispatch.autotune.run.deadline import Deadline, Unclear
+from hlo_dispatch.autotune.extract.trip_count_reduction import ASSUMED_TRIPS, fitting_trips, with_trips
+from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
 from hlo_dispatch.autotune.run.executable import Executable, to_device
 from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
 from hlo_dispatch.autotune.run.time_estimate import compile_time, input_time
 from hlo_dispatch.autotune.run.watchdog import run_with_watchdog
 from hlo_dispatch.ir.entry_parameters import remove_donation
+from hlo_dispatch.ir.kernel_call import is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.ir.split_module import Splitter
@@ -46,12 +51,13 @@ LARGEST_PROGRAM = 2 << 30
 """Maximum bytes of inputs and results, which are allocated for a moment."""
 LEAST_GAIN = 0.01
 """Minimum gain as a fraction of stock's time, besides the noise."""
+BY_ITERATIONS = "each iteration of its loops takes longer"
 
 
-def expected_seconds(module: Module, programs: int) -> float | None:
+def expected_seconds(module: Module, programs: int, assumed_trips: int | None = ASSUMED_TRIPS) -> float | None:
     """Upper bound of seconds for compiling this many programs and running stock once; None where it has no bound.
 
-    After that run the time is measured, and the estimate is not needed.
+    After that run the time is measured, and the estimate is not needed. `assumed_trips` is as for `running_time`.
     """
     signature = module.entry.program_shape
     results = signature.result.tuple_shapes or (signature.result,)
@@ -59,7 +65,7 @@ def expected_seconds(module: Module, programs: int) -> float | None:
     size = sum(shape.bytes for shape in shapes)
     if any(not s.is_array or s.is_dynamic for s in shapes) or size > LARGEST_PROGRAM:
         return None
-    run = running_time(module)
+    run = running_time(module, assumed_trips)
     if run is None:
         return None
     return programs * compile_time.expected(module.instruction_count) + input_time.expected(size) + run
@@ -93,19 +99,17 @@ def compare(
     Raises:
         Unmeasurable: the program cannot be run on random inputs.
         OutOfTime: it takes too long.
-        Unclear: trip counts had to be reduced, and then no variant won.
+        Unclear: trip counts had to be limited, and then no variant won.
         TimedOut: it does not end.
     """
     deadline = Deadline(remaining)
     trips = fitting_trips(stock, remaining / CALLS_IN_A_TRIAL)
-    if trips is not None:
-        stock = with_trips(stock, trips)
     description: dict[str, Any] = {"formula": f"all of {stock.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0}
     variants_left = iter(cast("Mapping[str, Module]", variants).items() if isinstance(variants, Mapping) else variants)
     first = next(variants_left, None)
     if first is None:
         return Measurement(STOCK, {STOCK: 0.0}, thorough=is_final, **description)
-    expected = expected_seconds(stock, 2)
+    expected = expected_seconds(stock if trips is None else with_trips(stock, trips), 2, None)
     if expected is None:
         raise Unmeasurable("the program's work depends on its inputs")
     deadline.demand(expected)
@@ -125,22 +129,30 @@ def compare(
     times = interleaved(candidates.programs, seconds=seconds(), deadline=deadline)
     found = dict(zip(candidates.names, times[1:], strict=True))
     reference = times[0].seconds
+    least = LEAST_GAIN * reference
     known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
     description["provisional"] = any(time.is_doubtful(reference) for time in found.values())
     description["thorough"] = description["thorough"] and not description["provisional"]
-    won = {name: time for name, time in found.items() if time.gain > time.error + LEAST_GAIN * reference}
+    won = {name: time for name, time in found.items() if time.gain > time.error + least}
     if not won and trips is not None and any(time.gain > -time.error for time in found.values()):
         # With few iterations, code outside of the loops hides gains inside of them.
         raise Unclear
-    if not won:
-        best = max(found.values(), key=lambda time: time.gain)
-        shown = min(found.values(), key=lambda time: time.seconds)
-        why = missing_gain(shown, reference, LEAST_GAIN * reference)
-        return Measurement(STOCK, known, 0.0, best.error, why=why, **description)
-    # Of equally fast finalists the first one is chosen, which has the most evidence.
-    named = dict(zip(candidates.names, candidates.programs[1:], strict=True))
-    chosen, among = fastest({name: named[name] for name in finalists_of(won)}, seconds=seconds(), deadline=deadline)
-    return Measurement(chosen, known | among, found[chosen].gain, found[chosen].error, **description)
+    why = ""
+    while won:
+        # Of equally fast finalists the first one is chosen, which has the most evidence.
+        finalists = {name: candidates.program(name) for name in finalists_of(won)}
+        chosen, among = fastest(finalists, seconds=seconds(), deadline=deadline)
+        known |= among
+        loses = candidates.loses_by_iterations(chosen, found[chosen], least, seconds=seconds())
+        description["thorough"] = description["thorough"] and loses is not None
+        if not loses:
+            return Measurement(chosen, known, found[chosen].gain, found[chosen].error, **description)
+        del won[chosen]
+        why = BY_ITERATIONS
+    best = max(found.values(), key=lambda time: time.gain)
+    shown = min(found.values(), key=lambda time: time.seconds)
+    why = why or missing_gain(shown, reference, least)
+    return Measurement(STOCK, known, 0.0, best.error, why=why, **description)
 
 
 class TrialPrograms:
@@ -155,8 +167,9 @@ class TrialPrograms:
         trips: int | None,
     ) -> None:
         """`trips`: maximum iterations of each loop; None: unlimited."""
-        self._frozen, self._split, self._trips = frozen, split, trips
+        self._stock, self._frozen, self._split, self._trips = stock, frozen, split, trips
         self._deadline, self._may_fail = deadline, calls_libraries(stock)
+        stock = self._limited(stock)
         shapes: Sequence[Shape] = [shape_of(shape) for shape in stock.entry.program_shape.parameters]
         self._arguments = to_device(random_inputs(stock, shapes, 1))
         begin = time.perf_counter()
@@ -169,6 +182,7 @@ class TrialPrograms:
             # A routine that fails returns early: its time says nothing.
             raise Unmeasurable("its library calls fail on random inputs")
         self.names: list[str] = []
+        self._variants: dict[str, Module] = {}
 
     def add(self, name: str, variant: Module) -> None:
         """Compile it.
@@ -180,6 +194,7 @@ class TrialPrograms:
         begin = time.perf_counter()
         self.programs.append(self._compiled(variant))
         self.names.append(name)
+        self._variants[name] = variant
         self._compile = max(self._compile, time.perf_counter() - begin)
 
     def has_time_for_one_more(self) -> bool:
@@ -187,12 +202,51 @@ class TrialPrograms:
         # Building it takes less than compiling it.
         return self._deadline.remaining > 2 * self._compile + self._runs(len(self.programs) + 1)
 
+    def program(self, name: str) -> _Program:
+        """The compiled variant of this name."""
+        return self.programs[1 + self.names.index(name)]
+
+    def loses_by_iterations(self, name: str, time: Time, least: float, *, seconds: float) -> bool | None:
+        """Whether a winner's gain shrinks with limited trip counts: it gains outside of the loops and loses inside.
+
+        Args:
+            time: the winner's in this trial.
+            least: seconds of a gain that matters.
+            seconds: duration of the trial with half as many iterations.
+
+        Returns:
+            None where the remaining time does not suffice.
+        """
+        variant = self._variants[name]
+        if self._trips is None or not _has_calls_in_and_outside_of_loops(variant):
+            return False
+        try:
+            self._deadline.demand(2 * self._compile + self._runs(2))
+            fewer = TrialPrograms(self._stock, self._deadline, self._frozen, self._split, max(self._trips // 2, 1))
+            fewer.add(name, variant)
+            _, shorter = interleaved(fewer.programs, seconds=seconds, deadline=self._deadline)
+        except OutOfTime:
+            return None
+        return time.gain - shorter.gain < -(time.error + shorter.error + least)
+
     def _runs(self, programs: int) -> float:
         return programs * fewest_calls(self._run) * self._run
 
+    def _limited(self, module: Module) -> Module:
+        return module if self._trips is None else with_trips(module, self._trips)
+
     def _compiled(self, module: Module) -> _Program:
-        plain = _plain(module if self._trips is None else with_trips(module, self._trips))
+        plain = _plain(self._limited(module))
         return _Program(compiled(plain, self._deadline, self._frozen, self._split), self._arguments)
+
+
+def _has_calls_in_and_outside_of_loops(module: Module) -> bool:
+    calling = {
+        times > 1
+        for identifier, times in executions(module).items()
+        if any(is_kernel_call(instruction) for instruction in module.computations[identifier].instructions[:])
+    }
+    return len(calling) > 1
 
 
 def _plain(module: Module) -> Module:

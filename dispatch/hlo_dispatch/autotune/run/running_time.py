@@ -44,9 +44,13 @@ _COSTLY: dict[str, int] = dict.fromkeys(
 )
 
 
-def running_time(module: Module) -> float | None:
-    """Upper bound of seconds for one run on two cores; None where it depends on the inputs."""
-    return RunningTimes(module).computation(module.entry.id)
+def running_time(module: Module, assumed_trips: int | None = None) -> float | None:
+    """Upper bound of seconds for one run on two cores; None where it depends on the inputs.
+
+    Args:
+        assumed_trips: trip count of loops of unknown length; None: they depend on the inputs.
+    """
+    return RunningTimes(module, assumed_trips).computation(module.entry.id)
 
 
 def calls_libraries(module: Module) -> bool:
@@ -62,8 +66,9 @@ def is_library_call(instruction: InstructionProto) -> bool:
 class RunningTimes:
     """Running-time estimates of one module's computations, cached."""
 
-    def __init__(self, module: Module) -> None:
-        self._module = module
+    def __init__(self, module: Module, assumed_trips: int | None = None) -> None:
+        """`assumed_trips`: as for `running_time`."""
+        self._module, self._assumed_trips = module, assumed_trips
         self._known: dict[int, float | None] = {}
 
     def computation(self, identifier: int) -> float | None:
@@ -98,7 +103,8 @@ class RunningTimes:
         if opcode in NEVER_RUN or (opcode == "custom-call" and not is_library_call(instruction)):
             return None
         if opcode == "while":
-            times = trip_count(instruction)
+            known = trip_count(instruction)
+            times = self._assumed_trips if known is None else known
             inside = self._all(called)
             return None if times is None or inside is None else times * inside
         if opcode == "conditional":
