@@ -1,4 +1,4 @@
-"""Time by instruction of an executable: XLA's profiler records one event for each, by its name."""
+"""Events of executables: XLA's profiler records one for each execution of an instruction, by its name."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import jax
 from hlo_dispatch.errors import HloDispatchError
 
 _END = "end: "
+_RUN = "hlo_dispatch run"
 
 
 class NoTrace(HloDispatchError):
@@ -25,41 +27,94 @@ class NoTrace(HloDispatchError):
     exit_status = 1
 
 
-def instruction_seconds(call: Callable[[], object], runs: int) -> dict[str, float]:
-    """Instruction → seconds in one run, a mean over `runs`; instructions that contain others include them.
+@dataclass(frozen=True)
+class Event:
+    """One execution of an instruction; those in a loop's body have one for each trip."""
+
+    module: str
+    instruction: str
+    begin: float
+    """In nanoseconds."""
+    end: float
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One call."""
+
+    seconds: float
+    """Wall time."""
+    events: list[Event]
+    """Of every module that it executes."""
+
+
+def recorded(call: Callable[[], object], runs: int, prepare: Callable[[], object] = lambda: None) -> list[RecordedRun]:
+    """Record `runs` calls. A call must return when its work is done; `prepare` is called before each.
 
     Raises:
         NoTrace.
     """
+    prepare()
     call()
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # it slows calls down
     with tempfile.TemporaryDirectory(prefix="hlo_dispatch_trace_") as directory:
-        with jax.profiler.trace(directory):
+        with jax.profiler.trace(directory, profiler_options=options):
             for _ in range(runs):
-                call()
+                prepare()
+                with jax.profiler.TraceAnnotation(_RUN):
+                    call()
         files = sorted(Path(directory).rglob("*.xplane.pb"))
         if not files:
             raise NoTrace("jax.profiler wrote no trace")
         with warnings.catch_warnings():
             # jaxlib's own types; an error raised there would end the process.
             warnings.simplefilter("ignore", DeprecationWarning)
-            totals = _read(jax.profiler.ProfileData.from_file(str(files[-1])))
-    if not totals:
+            found = _read(jax.profiler.ProfileData.from_file(str(files[-1])))
+    if not any(run.events for run in found):
         raise NoTrace("jax.profiler's trace names no instruction of the program")
+    return found
+
+
+def instruction_seconds(call: Callable[[], object], runs: int) -> dict[str, float]:
+    """Instruction → seconds in one run, a mean over `runs`; instructions that contain others include them.
+
+    Raises:
+        NoTrace.
+    """
+    totals: dict[str, float] = defaultdict(float)
+    for run in recorded(call, runs):
+        for event in run.events:
+            totals[event.instruction] += (event.end - event.begin) * 1e-9
     return {name: total / runs for name, total in totals.items()}
 
 
-def _read(data: Any) -> dict[str, float]:
-    """Instruction → seconds of all its events."""
-    begun: dict[str, list[tuple[float, float]]] = defaultdict(list)
+def _read(data: Any) -> list[RecordedRun]:
+    begun: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     ended: dict[str, list[float]] = defaultdict(list)
+    runs: list[tuple[float, float]] = []
     for plane in data.planes:
         for line in plane.lines:
             for event in line.events:
                 if event.name.startswith(_END):
                     ended[event.name.removeprefix(_END)].append(event.start_ns)
-                elif any(key == "hlo_op" for key, _ in event.stats):
-                    begun[event.name].append((event.start_ns, event.duration_ns))
-    return {name: sum(_lengths(sorted(events), sorted(ended[name]))) * 1e-9 for name, events in begun.items()}
+                elif event.name == _RUN:
+                    runs.append((event.start_ns, event.duration_ns))
+                elif (said := dict(event.stats)).get("hlo_op"):
+                    module = str(said.get("hlo_module", ""))
+                    begun[event.name].append((event.start_ns, event.duration_ns, module))
+    runs.sort()
+    found = [RecordedRun(duration * 1e-9, []) for _, duration in runs]
+    begins = [start for start, _ in runs]
+    for name, events in begun.items():
+        # Marks of an end do not say which module's they are.
+        events.sort()
+        lengths = _lengths([event[:2] for event in events], sorted(ended[name]))
+        for (at, _, module), length in zip(events, lengths, strict=True):
+            number = bisect.bisect_right(begins, at) - 1
+            if number >= 0 and at < sum(runs[number]):
+                found[number].events.append(Event(module, name, at, at + length))
+    return found
 
 
 def _lengths(events: list[tuple[float, float]], ends: list[float]) -> list[float]:

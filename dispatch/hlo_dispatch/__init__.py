@@ -21,6 +21,7 @@ from hlo_dispatch.errors import (
 
 if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
+    from hlo_dispatch.bench.time_by_kind import TimeByKind, profile
     from hlo_dispatch.cli.explain_page import write_page
     from hlo_dispatch.freezing.callable import Frozen, freeze
     from hlo_dispatch.freezing.loading import Loaded, load
@@ -44,6 +45,7 @@ _WHERE = {
     "Report": "report",
     "Rewritten": "api",
     "Statistics": "jax_plugin.record",
+    "TimeByKind": "bench.time_by_kind",
     "enabled": "jax_plugin.hook",
     "explain": "jax_plugin.explaining",
     "freeze": "freezing.callable",
@@ -52,6 +54,7 @@ _WHERE = {
     "load": "freezing.loading",
     "load_tables": "pattern",
     "optimize": "jax_plugin.optimizing",
+    "profile": "bench.time_by_kind",
     "register_kernels": "vendor.registration",
     "reports": "jax_plugin.record",
     "rewrite": "api",
@@ -76,6 +79,7 @@ __all__ = [
     "Rewritten",
     "Statistics",
     "TableError",
+    "TimeByKind",
     "Unavailable",
     "enabled",
     "explain",
@@ -85,6 +89,7 @@ __all__ = [
     "load",
     "load_tables",
     "optimize",
+    "profile",
     "register_kernels",
     "reports",
     "rewrite",

@@ -146,6 +146,44 @@ def bench_diffusion(
     diffusion_view.run(results, dtypes, steps, narrow=narrow, parts=Results.read(parts) if parts.exists() else None)
 
 
+@app.command("generate")
+def bench_generate(
+    size: Annotated[str, typer.Option(help="tiny, small (0.29e9 parameters) or large (1.1e9).")] = "small",
+    forms: Annotated[str, typer.Option(metavar="FORM,...", help="scan, carry, unrolled; else all.")] = "",
+    ways: Annotated[str, typer.Option(metavar="WAY,...", help="stock, jit, frozen, frozen-int8, ...; else all.")] = "",
+    dtype: Annotated[str, typer.Option(help="f32 or bf16; else f32 where weights are frozen, and bf16.")] = "",
+    capacity: Annotated[str, typer.Option(metavar="N,...", help="Tokens that a cache holds; a second one.")] = "640",
+    turns: Annotated[int, typer.Option(min=1, help="Each form is measured so often.")] = 4,
+    policy: Annotated[str, typer.Option(help="measure, stored, heuristic or always.")] = "measure",
+    profile: Annotated[bool, typer.Option("--profile", help="Also a token's time by kind of instruction.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a language model's prefill and decoding: loops over layers in three forms, jitted and frozen."""
+    from hlo_dispatch.bench.generate import campaign, view
+    from hlo_dispatch.bench.generate.decoder import FORMS, SIZES
+    from hlo_dispatch.bench.generate.process import WAYS
+    from hlo_dispatch.bench.result_files import Results, default_path
+    from hlo_dispatch.report.terminal import console
+
+    _known((size,), tuple(SIZES), "size")
+    plan = campaign.GenerationPlan(
+        size=size,
+        forms=_known(_words(forms) or FORMS, FORMS, "form"),
+        ways=_known(_words(ways) or WAYS, WAYS, "way"),
+        dtype="".join(_known(_words(dtype), ("f32", "bf16"), "element type")),
+        capacities=[_number(word) for word in _words(capacity)],
+        policy=policy,
+        turns=turns,
+        is_profiled=profile,
+    )
+    results = Results.open(output or default_path("generation"), "generation")
+    entries = campaign.run(plan, _say)
+    for entry in entries:
+        results.put(entry)
+    _finish(results, entries, as_json, lambda: view.print_generation(console(), entries), interrupted=False)
+
+
 Files = Annotated[
     list[Path], typer.Argument(metavar="[FILE]...", help="Files of results; else those of the cache folder.")
 ]
