@@ -8,6 +8,7 @@
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
 #include "common/ffi_handler.h"
+#include "common/operand_slices.h"
 
 namespace hlo_dispatch {
 
@@ -19,6 +20,7 @@ struct RoutineState {
   static ffi::TypeId id;
   std::string target;
   std::unique_ptr<Routine> routine;
+  OperandSlices slices;
 };
 ffi::TypeId RoutineState::id = {};
 
@@ -31,11 +33,12 @@ ffi::Error Execute(ffi::ThreadPool pool, RoutineState* state, ffi::RemainingArgs
                    ffi::RemainingRets results) {
   return Guarded(state->target.c_str(), [&] {
     const Routine& routine = *state->routine;
-    CheckCount("operands", routine.operands().size(), arguments.size());
+    const OperandBuffers operands(state->slices, arguments);
+    CheckCount("operands", routine.operands().size(), operands.size());
     CheckCount("results", routine.results().size(), results.size());
     RoutineBuffers buffers;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      buffers.operands.push_back(CheckedAddress(routine.operands()[i], *arguments.get<ffi::AnyBuffer>(i)));
+    for (size_t i = 0; i < operands.size(); ++i) {
+      buffers.operands.push_back(CheckedAddress(routine.operands()[i], operands[i]));
     }
     for (size_t i = 0; i < results.size(); ++i) {
       buffers.results.push_back(CheckedAddress(routine.results()[i], **results.get<ffi::AnyBuffer>(i)));
@@ -61,7 +64,8 @@ std::unique_ptr<ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMake
     return Instantiated(kernel.target(), [&] {
       const FfiAttributes attributes(dictionary);
       CheckCall(kernel, attributes);
-      std::unique_ptr<RoutineState> state(new RoutineState{kernel.target(), make(attributes)});
+      std::unique_ptr<RoutineState> state(
+          new RoutineState{kernel.target(), make(attributes), OperandSlices(attributes)});
       const Routine& routine = *state->routine;
       if (routine.prepacked() != nullptr) routine.prepacked()->Check(attributes, routine.implementation());
       return state;

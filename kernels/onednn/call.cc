@@ -8,6 +8,7 @@
 #include "common/ffi_attributes.h"
 #include "common/ffi_handler.h"
 #include "common/machine_speed.h"
+#include "common/operand_slices.h"
 #include "common/parallel.h"
 #include "common/pool_size.h"
 #include "onednn/primitive.h"
@@ -24,6 +25,7 @@ struct CallState {
   std::string target;
   Primitive primitive;
   bool has_helpers;
+  OperandSlices slices;
 };
 ffi::TypeId CallState::id = {};
 
@@ -48,15 +50,16 @@ std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, cons
   Library::Get().ForPool([&] {
     CallPlan plan = Standalone(PlanChecked(kernel, planner, attributes));
     const bool has_helpers = MachineSpeed::Get().RepaysHelp(plan.MinSeconds());
-    state.reset(new CallState{kernel.target(), Primitive(std::move(plan)), has_helpers});
+    state.reset(new CallState{kernel.target(), Primitive(std::move(plan)), has_helpers, OperandSlices(attributes)});
   });
   return state;
 }
 
-void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
-  const CallPlan& plan = primitive.plan();
-  if (arguments.size() != plan.operands.size()) {
-    Invalid("expected " + std::to_string(plan.operands.size()) + " operands, got " + std::to_string(arguments.size()));
+void Run(CallState& state, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+  const CallPlan& plan = state.primitive.plan();
+  const OperandBuffers operands(state.slices, arguments);
+  if (operands.size() != plan.operands.size()) {
+    Invalid("expected " + std::to_string(plan.operands.size()) + " operands, got " + std::to_string(operands.size()));
   }
   if (results.size() != 2) Invalid("expected 2 results (dst, scratch), got " + std::to_string(results.size()));
 
@@ -64,17 +67,17 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
   addresses.reserve(plan.operands.size());
   for (size_t i = 0; i < plan.operands.size(); ++i) {
     const Operand& operand = plan.operands[i];
-    addresses.push_back(operand.Begin(CheckedAddress(operand.spec(), *arguments.get<ffi::AnyBuffer>(i))));
+    addresses.push_back(operand.Begin(CheckedAddress(operand.spec(), operands[i])));
   }
-  primitive.Execute(addresses, CheckedAddress(plan.destination.spec(), **results.get<ffi::AnyBuffer>(0)),
-                    ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(1)), parallel);
+  state.primitive.Execute(addresses, CheckedAddress(plan.destination.spec(), **results.get<ffi::AnyBuffer>(0)),
+                          ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(1)), parallel);
 }
 
 ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   return Guarded(state->target.c_str(), [&] {
     const Parallel parallel(&pool);
     parallel.Gather(Library::Get().tbb(), PoolThreads(), state->has_helpers,
-                    [&] { Run(state->primitive, parallel, arguments, results); });
+                    [&] { Run(*state, parallel, arguments, results); });
   });
 }
 

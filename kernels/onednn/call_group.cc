@@ -17,6 +17,7 @@
 #include "common/ffi_attributes.h"
 #include "common/ffi_handler.h"
 #include "common/machine_speed.h"
+#include "common/operand_slices.h"
 #include "common/parallel.h"
 #include "common/pool_size.h"
 #include "onednn/call.h"
@@ -58,6 +59,7 @@ struct CallGroupState {
   static ffi::TypeId id;
   CallGroupPlan plan;  // without its members' plans: the primitives have them
   std::vector<Step> steps;
+  OperandSlices slices;
   bool has_helpers = false;
 };
 ffi::TypeId CallGroupState::id = {};
@@ -85,6 +87,7 @@ double MinSeconds(const CallGroupPlan::Member& member) {
 std::unique_ptr<CallGroupState> MakeCallGroup(const Attributes& attributes) {
   auto state = std::make_unique<CallGroupState>();
   state->plan = PlanOf(attributes);
+  state->slices = OperandSlices(attributes);
   const int64_t planned = attributes.Integer("scratch");
   if (state->plan.scratch_bytes > planned) {
     Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " +
@@ -101,7 +104,7 @@ std::unique_ptr<CallGroupState> MakeCallGroup(const Attributes& attributes) {
 }
 
 // Address of each value in this execution.
-std::vector<char*> Addresses(const CallGroupPlan& plan, char* scratch, ffi::RemainingArgs arguments,
+std::vector<char*> Addresses(const CallGroupPlan& plan, char* scratch, const OperandBuffers& arguments,
                              ffi::RemainingRets results) {
   std::vector<char*> addresses;
   addresses.reserve(plan.values.size());
@@ -110,8 +113,8 @@ std::vector<char*> Addresses(const CallGroupPlan& plan, char* scratch, ffi::Rema
   const size_t before = coalesced > 0 ? coalesced - 1 : 0;
   char* coalesced_buffer = nullptr;
   if (coalesced > 0) {
-    coalesced_buffer = static_cast<char*>(
-        CheckedAddress({"held operands", ffi::U8, plan.coalesced_bytes}, *arguments.get<ffi::AnyBuffer>(0)));
+    coalesced_buffer =
+        static_cast<char*>(CheckedAddress({"held operands", ffi::U8, plan.coalesced_bytes}, arguments[0]));
   }
   for (const CallGroupPlan::Value& value : plan.values) {
     const size_t number = addresses.size();
@@ -119,16 +122,16 @@ std::vector<char*> Addresses(const CallGroupPlan& plan, char* scratch, ffi::Rema
       addresses.push_back((number < coalesced ? coalesced_buffer : scratch) + value.offset);
       continue;
     }
-    const ffi::AnyBuffer buffer = number < operands ? *arguments.get<ffi::AnyBuffer>(number - before)
-                                                    : **results.get<ffi::AnyBuffer>(number - operands);
+    const ffi::AnyBuffer buffer =
+        number < operands ? arguments[number - before] : **results.get<ffi::AnyBuffer>(number - operands);
     addresses.push_back(static_cast<char*>(CheckedAddress(value.expected, buffer)));
   }
   return addresses;
 }
 
-void Run(const CallGroupState& state, const Parallel& parallel, ffi::RemainingArgs arguments,
-         ffi::RemainingRets results) {
+void Run(const CallGroupState& state, const Parallel& parallel, ffi::RemainingArgs given, ffi::RemainingRets results) {
   const CallGroupPlan& plan = state.plan;
+  const OperandBuffers arguments(state.slices, given);
   const size_t expected_results = static_cast<size_t>(plan.results) + 1;
   if (arguments.size() != static_cast<size_t>(plan.arguments()) || results.size() != expected_results) {
     std::ostringstream message;

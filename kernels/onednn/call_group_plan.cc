@@ -139,6 +139,7 @@ int64_t CallGroupPlan::SumTarget(const Attributes& call, const Member& member, i
 CallGroupPlan::Member CallGroupPlan::PlanMember(const Attributes& call, std::vector<BufferSpec>& reads,
                                                 BufferSpec& writes) {
   Member member{call.Text("target"), {}, nullptr, call.Integers("inputs"), call.Integer("output")};
+  if (call.Has("slices")) Invalid("attribute 'slices': expected in the sequence, whose operands they are");
   if (const auto found = MemberPlanner(member.target)) {
     member.plan = PlanChecked(*found->first, found->second, call);
     for (const Operand& operand : member.plan.operands) reads.push_back(operand.spec());

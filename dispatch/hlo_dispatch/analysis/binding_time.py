@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from hlo_dispatch.analysis.stacked_slices import find_stacked_slices
+from hlo_dispatch.analysis.stacked_slices import slices_of
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS
 from hlo_dispatch.ir.schema import InstructionProto
@@ -158,7 +158,7 @@ def static_by_computation(
     found: dict[int, AbstractSet[Node]] = {}
     for identifier, static_inputs in static_inputs_by_computation(module, frozen, graphs.__getitem__).items():
         static = static_values(graphs[identifier], static_inputs)
-        slices = find_stacked_slices(graphs[identifier], static)
+        slices = slices_of(graphs[identifier], static)
         found[identifier] = static.union(node for node in slices if _has_only_products(node))
     return found
 

@@ -1,56 +1,60 @@
-"""Slices of stacked weights: values that a loop index selects from a static array, as in a scan over layers."""
+"""Slices of stacked arrays: values that an index selects from an array, as a scan over layers reads its weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.ir.shape import Shape
 
-_MAX_SLICES = 256
-"""Largest number of slices: each one needs a prepack call in the prologue."""
+MAX_STATIC_SLICES = 256
+"""Largest number of slices of static weights: each one needs a prepack call in the prologue."""
 
 
 @dataclass(frozen=True)
 class StackedSlice:
-    """A slice of a static array along its outermost dimension in memory."""
+    """A contiguous slice of an array along its outermost dimension in memory."""
 
-    stack: int
-    """Id of the instruction whose value is the stacked array."""
-    shape: Shape
-    """Shape of the stacked array."""
-    index: int
-    """Id of the scalar index; a dynamic-slice clamps it to the first or the last slice."""
-    index_shape: Shape
-
-    @property
-    def count(self) -> int:
-        return self.shape.dimensions[0]
+    stack: Node
+    """The stacked array."""
+    index: Node
+    """The scalar index; a dynamic-slice clamps it to the first or the last slice."""
+    count: int
+    """How many slices there are."""
+    stride: int
+    """Bytes between neighbouring slices."""
 
 
-def find_stacked_slices(graph: FlatGraph, static: AbstractSet[Node]) -> Mapping[Node, StackedSlice]:
-    """The values of a computation that are contiguous slices of static arrays."""
-    found: dict[Node, StackedSlice] = {}
+def stacked_slice(node: Node) -> StackedSlice | None:
+    """The slice whose bytes a value has, of an array in memory with the same element type."""
+    source = _without_bitcasts(node)
+    if source.opcode != "dynamic-slice" or source.shape.element_type != node.shape.element_type:
+        return None
+    shape, sizes = source.operands[0].shape, source.shape.dimensions
+    stack = _without_bitcasts(source.operands[0])
+    dimensions = [d for d in reversed(shape.minor_to_major) if shape.dimensions[d] > 1]
+    if not dimensions or shape.minor_to_major != source.shape.minor_to_major:
+        return None
+    outermost = dimensions[0]
+    is_contiguous = all(size == shape.dimensions[d] for d, size in enumerate(sizes) if d != outermost)
+    bits = shape.bytes * 8 // shape.elements * shape.strides[outermost]
+    if not is_contiguous or bits % 8 or stack.top_level_id is None or stack.shape.element_type != shape.element_type:
+        return None
+    count = shape.dimensions[outermost] - sizes[outermost] + 1
+    return StackedSlice(stack, source.operands[1 + outermost], count, bits // 8)
+
+
+def slices_of(graph: FlatGraph, static: AbstractSet[Node]) -> list[Node]:
+    """The values of a computation that are slices of static arrays."""
+    found: list[Node] = []
     for node in graph.nodes:
-        if node.opcode == "dynamic-slice" and node.operands[0] in static:
-            if (stacked_slice := _stacked_slice(node)) is not None:
-                found[node] = stacked_slice
-        elif node.opcode == "bitcast" and node.operands[0] in found:
-            found[node] = found[node.operands[0]]
+        if node.opcode in ("dynamic-slice", "bitcast") and (of := stacked_slice(node)) is not None:
+            if of.stack in static and 1 < of.count <= MAX_STATIC_SLICES:
+                found.append(node)
     return found
 
 
-def _stacked_slice(node: Node) -> StackedSlice | None:
-    stack, index = node.operands[:2]
-    shape = stack.shape
-    is_single_slice = node.shape.dimensions == (1, *shape.dimensions[1:]) and shape.minor_to_major[-1] == 0
-    if (
-        not is_single_slice
-        or not 1 < shape.dimensions[0] <= _MAX_SLICES
-        or stack.top_level_id is None
-        or index.top_level_id is None
-    ):
-        return None
-    return StackedSlice(stack.top_level_id, shape, index.top_level_id, index.shape)
+def _without_bitcasts(node: Node) -> Node:
+    while node.opcode == "bitcast":
+        node = node.operands[0]
+    return node

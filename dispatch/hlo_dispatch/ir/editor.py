@@ -12,7 +12,7 @@ from hlo_dispatch.ir.module import Module, copy_of
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 
 # Instructions without side effects, which are dead without users.
-_VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
+_VALUES_ONLY = frozenset(("bitcast", "constant", "dynamic-slice", "fusion"))
 
 
 class Editor:
@@ -153,8 +153,8 @@ class Editor:
 
     def write(self, identifier: int, call: KernelCall) -> None:
         """Make an instruction another kernel call."""
-        if self.instructions[identifier].operand_ids[:] != list(call.operands):
-            self.set_operands(identifier, call.operands)
+        if self.instructions[identifier].operand_ids[:] != list(call.arguments):
+            self.set_operands(identifier, call.arguments)
         call.write(self.mutable(identifier))
 
     # --- erasing ----------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Editor:
             self._forget(identifier, instruction.operand_ids[:])
 
     def remove_dead_code(self, pure: Collection[int] = ()) -> None:
-        """Erase the dead instructions that have no side effects: bitcasts, constants, fusions, and those in `pure`."""
+        """Erase the dead instructions without side effects: bitcasts, constants, fusions …, and those in `pure`."""
         self._keep(i for i, proto in self.instructions.items() if proto.opcode not in _VALUES_ONLY and i not in pure)
 
     def keep_reachable_from_root(self) -> None:

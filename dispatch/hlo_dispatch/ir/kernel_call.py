@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
-from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.ir.attributes import Attributes, from_text
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of, tuple_shape
 
 _PREFIX = "hlo_dispatch."
 """What the targets of this package's kernels begin with."""
 _SCRATCH = re.compile(r"[{ ]scratch = ")
+_SLICES = re.compile(r"^\{slices = (\{[^{}]*\}), ")
+_SLICE_ATTRIBUTES = ("operands", "indexes", "counts", "strides", "elements")
 _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
+
+
+@dataclass(frozen=True)
+class OperandSlice:
+    """A slice of an operand at an index that is known when the call runs: what a dynamic-slice of one index gives."""
+
+    index: int
+    """Id of the scalar index, which the call clamps to the first or the last slice."""
+    count: int
+    """How many slices there are."""
+    stride: int
+    """Bytes between neighbouring slices."""
+    elements: int
+    """Elements of a slice."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +39,14 @@ class KernelCall:
 
     target: str
     operands: tuple[int, ...]
-    """Ids of the operands."""
+    """Ids of the operands, without the indexes of slices."""
     attributes: Attributes
     results: tuple[Shape, ...]
     """Shapes of the results, without the scratch memory."""
     scratch: int | None = None
     """Bytes of the scratch memory, the last result; None: no scratch memory."""
+    slices: Mapping[int, OperandSlice] = field(default_factory=dict[int, OperandSlice])
+    """Number of an operand that the call reads a slice of → the slice."""
 
     @classmethod
     def read(cls, instruction: InstructionProto) -> KernelCall:
@@ -37,20 +55,45 @@ class KernelCall:
         results = [shape_of(part) for part in (shape.tuple_shapes[:] if shape.element_type == _TUPLE else [shape])]
         text = instruction.backend_config.decode()
         scratch = results.pop().bytes if _SCRATCH.search(text) and len(results) > 1 else None
-        target, operands = instruction.custom_call_target, tuple(instruction.operand_ids[:])
-        return cls(target, operands, Attributes(text=text), tuple(results), scratch)
+        operands = arguments = tuple(instruction.operand_ids[:])
+        slices = dict[int, OperandSlice]()
+        if (found := _SLICES.match(text)) is not None:
+            described = cast("Mapping[str, list[int]]", from_text(found[1]))
+            text = "{" + text[found.end() :]
+            numbers, indexes, counts, strides, elements = (described[name] for name in _SLICE_ATTRIBUTES)
+            slices = {
+                number: OperandSlice(arguments[indexes[place]], counts[place], strides[place], elements[place])
+                for place, number in enumerate(numbers)
+            }
+            operands = arguments[: min(indexes)]
+        target = instruction.custom_call_target
+        return cls(target, operands, Attributes(text=text), tuple(results), scratch, slices)
 
     def write(self, instruction: InstructionProto) -> None:
         """Make the instruction this call; several results form a tuple."""
         instruction.custom_call_target = self.target
         instruction.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-        instruction.operand_ids[:] = self.operands
-        instruction.backend_config = self.attributes.text.encode()
+        arguments = self.arguments
+        instruction.operand_ids[:] = arguments
+        attributes = self.attributes
+        if self.slices:
+            rows = (
+                (number, arguments.index(of.index, len(self.operands)), of.count, of.stride, of.elements)
+                for number, of in self.slices.items()
+            )
+            described = zip(_SLICE_ATTRIBUTES, zip(*rows, strict=True), strict=True)
+            attributes = attributes.after({"slices": dict(described)})
+        instruction.backend_config = attributes.text.encode()
         shapes = self.shapes
         if len(shapes) == 1:
             instruction.shape.CopyFrom(shapes[0].to_proto())
         else:
             instruction.shape.CopyFrom(tuple_shape([shape.to_proto() for shape in shapes]))
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """Ids of the operands, then of the indexes of slices."""
+        return (*self.operands, *dict.fromkeys(of.index for of in self.slices.values()))
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -70,6 +113,11 @@ def operand_roles(attributes: Mapping[str, Any]) -> list[str]:
     """The roles of a call's operands by its attributes: src, weights, bias, then the post-ops that read an operand."""
     post_ops = [n for n, value in attributes.items() if n.startswith("post_op_") and value["kind"] == "binary"]
     return [role for role, name in _ROLES.items() if name in attributes] + post_ops
+
+
+def has_slices(target: str) -> bool:
+    """Whether calls of this kernel can read slices of operands: all of this package can, a user's cannot."""
+    return target.startswith(_PREFIX)
 
 
 def is_kernel_call(instruction: InstructionProto) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_dispatch.ir.schema import LiteralProto
-from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.ir.shape import Shape, row_major
 
 # Fields whose elements have the same encoding in the message as in memory.
 _FIELDS = {"pred": "preds", "u8": "u8s", "f16": "f16s", "bf16": "bf16s", "f32": "f32s", "f64": "f64s"}
@@ -22,6 +22,13 @@ def literal_of(shape: Shape, memory: bytes | memoryview) -> LiteralProto | None:
     tag = LiteralProto.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED
     literal.MergeFromString(b"".join((_varint(tag), _varint(len(memory)), memory)))
     literal.shape.CopyFrom(shape.to_proto())
+    return literal
+
+
+def zero_bytes(count: int) -> LiteralProto:
+    """The literal of so many bytes (u8) of zero."""
+    literal = literal_of(row_major("u8", (count,)), bytes(count))
+    assert literal is not None
     return literal
 
 

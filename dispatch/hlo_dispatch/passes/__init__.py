@@ -13,7 +13,8 @@ verified one by one in strict mode; `pass_dump.py` writes the module behind each
 2. `glue_ops.py` plans ops that only pay inside a call group; `half_precision_results.py` lets a call write half
    precision where only glue ops read its result unrounded.
 3. `program_tuner.py` chooses among plan strategies under the policies `measure` and `stored`.
-4. `dispatch.py` applies the plans; `module_rewriter.py` drafts each computation without the matched instructions, and
+4. `dispatch.py` applies the plans; `module_rewriter.py` drafts each computation without the matched instructions,
+   `stacked_operands.py` finds the operands that a call reads as slices of stacked arrays, and
    `write_after_read_hazards.py` adds control dependencies or copies. What cannot be rewritten becomes a refusal and
    stays as it is. `async_padding.py` keeps a program asynchronous that would look cheap to XLA's client.
 5. `stride_propagation/`, `partition/` and `call_groups/` work on the module's kernel calls; `huge_page_advice.py`

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.editor import Editor, commit
-from hlo_dispatch.ir.kernel_call import KernelCall
+from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice, has_slices
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
+from hlo_dispatch.passes.stacked_operands import StackedOperands
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 from hlo_dispatch.selection.candidate import Candidate
 
@@ -55,6 +57,7 @@ class _Emitter:
         self._rewriter = ComputationRewriter(
             module, graph, threads, covered=covered, results=results, aliasing=aliasing
         )
+        self._stacked_operands = StackedOperands(module, graph, aliasing, set(results))
 
     def draft(self) -> Editor:
         """The computation with its kernel calls.
@@ -71,13 +74,10 @@ class _Emitter:
 
     def _emit_call(self, candidate: Candidate) -> None:
         match, anchor, rewriter = candidate.match, candidate.match.node, self._rewriter
-        call = KernelCall(
-            self._targets[match.kernel],
-            tuple([rewriter.identifier(view.node) for view in match.operands]),
-            candidate.attributes,
-            tuple(match.result_shapes),
-            candidate.scratch_bytes,
-        )
+        target = self._targets[match.kernel]
+        operands, slices = self._operands(match, may_slice=has_slices(target))
+        shapes = tuple(match.result_shapes)
+        call = KernelCall(target, operands, candidate.attributes, shapes, candidate.scratch_bytes, slices)
         stem = call.target.rpartition(".")[2]
         if len(call.shapes) == 1:
             identifier = rewriter.identifier(match.output)
@@ -92,3 +92,16 @@ class _Emitter:
                 rewriter.near(value, anchor).get_tuple_element(
                     instruction.id, number, value.shape, f"{instruction.name}.result", rewriter.identifier(value)
                 )
+
+    def _operands(self, match: Match, *, may_slice: bool) -> tuple[tuple[int, ...], Mapping[int, OperandSlice]]:
+        """Ids of a call's operands, and the slices of those that are stacked arrays."""
+        identifier, slices = self._rewriter.identifier, dict[int, OperandSlice]()
+        operands: list[int] = []
+        results = [value for value in match.results if value is not None]
+        for number, view in enumerate(match.operands):
+            found = self._stacked_operands.find(view.node, results) if may_slice else None
+            if found is not None:
+                elements = view.node.shape.elements
+                slices[number] = OperandSlice(identifier(found.index), found.count, found.stride, elements)
+            operands.append(identifier(view.node if found is None else found.stack))
+        return tuple(operands), slices

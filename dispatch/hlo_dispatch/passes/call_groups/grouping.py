@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import itertools
+from collections.abc import Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.editor import Editor, commit
-from hlo_dispatch.ir.kernel_call import KernelCall
+from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.passes.call_groups.buffer_assignment import assign_buffers
@@ -25,6 +26,8 @@ from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.report import CallSequence
 from hlo_dispatch.vendor import registry
 
+_Read = tuple[int, OperandSlice | None]
+"""A value that a member reads: its id, and the slice of it where the member reads one."""
 _is_disabled: ContextVar[bool] = ContextVar("without_call_groups", default=False)
 
 
@@ -119,10 +122,11 @@ class _GroupEmitter:
         calls = {member.id: KernelCall.read(member) for member in group}
         producer_of = self._finder.producer_of
         results = [member for member in calls if is_read_outside(self._editor, self._finder, member, calls.keys())]
-        inputs = [o for call in calls.values() for o in call.operands if producer_of.get(o) not in calls]
-        operands = tuple(dict.fromkeys(inputs))
+        reads = {member: [*_reads(call, producer_of, calls.keys())] for member, call in calls.items()}
+        operands = [read for read in dict.fromkeys(itertools.chain(*reads.values())) if read[0] not in calls]
         intermediates = [member for member in calls if member not in results]
-        numbers = {value: number for number, value in enumerate((*operands, *results, *intermediates))}
+        written = [(member, None) for member in (*results, *intermediates)]
+        numbers: dict[_Read, int] = {read: number for number, read in enumerate((*operands, *written))}
         sums = in_place_sums(calls, intermediates, producer_of)
         sum_operand_of = {member: found.producer for member, found in sums.items()}
         buffers = assign_buffers(live_ranges(calls, intermediates, producer_of, sum_operand_of))
@@ -139,8 +143,8 @@ class _GroupEmitter:
             "offsets": buffers.offsets,
         }
         for step, (member, call) in enumerate(calls.items()):
-            values = [numbers[producer_of[o] if producer_of.get(o) in calls else o] for o in call.operands]
-            in_group: dict[str, Any] = {"target": call.target, "inputs": values, "output": numbers[member]}
+            values = [numbers[read] for read in reads[member]]
+            in_group: dict[str, Any] = {"target": call.target, "inputs": values, "output": numbers[member, None]}
             own = call.attributes
             if (in_place_sum := sums.get(member)) is not None:
                 in_group["accumulated"] = values.pop(in_place_sum.operand)
@@ -149,7 +153,11 @@ class _GroupEmitter:
         target = registry.kernels()[self._finder.members[group[0].id]].target
         shapes = tuple(calls[member].results[0] for member in results)
         builder = self._editor.after(group[-1].id, group[0])
-        made = builder.kernel_call(KernelCall(target, operands, Attributes(attributes), shapes, scratch), "sequence")
+        slices = {number: of for number, (_, of) in enumerate(operands) if of is not None}
+        arrays = tuple(identifier for identifier, _ in operands)
+        made = builder.kernel_call(
+            KernelCall(target, arrays, Attributes(attributes), shapes, scratch, slices), "sequence"
+        )
         predecessors = dict.fromkeys(before for member in group for before in member.control_predecessor_ids[:])
         made.control_predecessor_ids.extend(before for before in predecessors if before not in calls)
         self.names.update((member.name, made.name) for member in group)
@@ -179,3 +187,10 @@ class _GroupEmitter:
             if user in self._finder.producer_of:
                 self._erase_intermediate(user)
         self._editor.erase(value)
+
+
+def _reads(call: KernelCall, producer_of: Mapping[int, int], group: AbstractSet[int]) -> Iterator[_Read]:
+    """What a member reads: results of members by the member, other values by themselves."""
+    for number, operand in enumerate(call.operands):
+        producer = producer_of.get(operand, operand)
+        yield (producer if producer in group else operand), call.slices.get(number)

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.ir.editor import Editor
-from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 
 _INPUTS = frozenset(("parameter", "constant"))
+_INTEGERS = frozenset(ELEMENT_TYPE_NUMBERS[name] for name in "s8 s16 s32 s64 u8 u16 u32 u64".split())
 
 
 class GroupFinder:
@@ -52,7 +53,7 @@ class GroupFinder:
         for member, group_kernel in self.members.items():
             for operand in self.instructions[member].operand_ids[:]:
                 producer = self.producer_of.get(operand, operand)
-                if self.instructions[producer].opcode not in _INPUTS:
+                if self.instructions[producer].opcode not in _INPUTS and not _is_index(self.instructions[producer]):
                     # Readers of one value run close to each other.
                     first = readers.setdefault((producer, stages[member], group_kernel), member)
                     parent[representative(member)] = representative(first)
@@ -100,6 +101,11 @@ class GroupFinder:
         if instruction.opcode == "get-tuple-element" and instruction.operand_ids[0] in self.members:
             return instruction.operand_ids[0]
         return self.producer_of.get(instruction.operand_ids[0]) if instruction.opcode == "bitcast" else None
+
+
+def _is_index(instruction: InstructionProto) -> bool:
+    """Whether the value may be the index of a slice, which says nothing about what is in the caches."""
+    return instruction.shape.element_type in _INTEGERS and not instruction.shape.dimensions
 
 
 def is_read_outside(editor: Editor, groups: GroupFinder, value: int, members: AbstractSet[int]) -> bool:

@@ -16,9 +16,8 @@ from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import renumber_parameters
 from hlo_dispatch.ir.kernel_call import KernelCall
-from hlo_dispatch.ir.literals import literal_of
+from hlo_dispatch.ir.literals import zero_bytes
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import LiteralProto
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of
 from hlo_dispatch.ir.split_module import PreprocessedValue
 from hlo_dispatch.passes.call_groups.buffer_assignment import padded
@@ -77,6 +76,10 @@ def _coalescible(editor: Editor, static_count: int) -> list[_SmallValue]:
     instructions = editor.instructions
     waited_for = {i for instruction in instructions.values() for i in instruction.control_predecessor_ids[:]}
     waited_for.add(editor.root_id)
+    sliced = set[int]()
+    """What call groups read slices of, and the indexes of these."""
+    for call in (KernelCall.read(i) for i in instructions.values() if i.custom_call_target in targets):
+        sliced.update(*((call.operands[number], of.index) for number, of in call.slices.items()))
     found: list[_SmallValue] = []
     for parameter in editor.parameters():
         number, shape = parameter.parameter_number, shape_of(parameter.shape)
@@ -90,7 +93,7 @@ def _coalescible(editor: Editor, static_count: int) -> list[_SmallValue]:
             if instructions[reader].opcode == "bitcast":
                 names.add(reader)
                 readers += editor.users(reader)
-        if not readers and not names & waited_for:
+        if not readers and not names & (waited_for | sliced):
             found.append(_SmallValue(number, shape, names))
     return found
 
@@ -132,7 +135,9 @@ def _with_coalesced_operands(call: KernelCall, offsets: Mapping[int, int], array
             value = value | {"inputs": [numbers.get(number, number) for number in value["inputs"]]}
         attributes[name] = value
     operands = (array, *(operand for operand in call.operands if operand not in offsets))
-    return replace(call, attributes=Attributes(attributes), operands=operands)
+    before = len(call.operands) - len(operands)
+    slices = {numbers[number] - before: of for number, of in call.slices.items()}
+    return replace(call, attributes=Attributes(attributes), operands=operands, slices=slices)
 
 
 def _coalesce_in_prologue(module: Module, values: list[_SmallValue], size: int, count: int) -> None:
@@ -150,7 +155,7 @@ def _coalesce_in_prologue(module: Module, values: list[_SmallValue], size: int, 
         flat = row_major("u8", (value.shape.bytes,))
         operands.append(builder.make("bitcast", flat, source, stem="small_value").id)
         if gap := padded(flat.bytes) - flat.bytes:
-            operands.append(builder.constant(row_major("u8", (gap,)), _zeros(gap), "gap").id)
+            operands.append(builder.constant(row_major("u8", (gap,)), zero_bytes(gap), "gap").id)
     array = builder.concatenate(operands, row_major("u8", (size,)), "small_values")
     editor.root_id = array.id
     numbers = {value.number for value in values}
@@ -162,9 +167,3 @@ def _coalesce_in_prologue(module: Module, values: list[_SmallValue], size: int, 
     editor.remove_dead_code({root.id} if count > 1 else ())
     commit(module, [editor])
     renumber_parameters(module, range(next(parameters)))
-
-
-def _zeros(size: int) -> LiteralProto:
-    literal = literal_of(row_major("u8", (size,)), bytes(size))
-    assert literal is not None
-    return literal

@@ -12,17 +12,17 @@ from typing import Any
 
 from hlo_dispatch.analysis.binding_time import static_inputs_by_computation, static_values
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
-from hlo_dispatch.analysis.stacked_slices import StackedSlice, find_stacked_slices
+from hlo_dispatch.analysis.stacked_slices import MAX_STATIC_SLICES
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor, commit
-from hlo_dispatch.ir.kernel_call import KernelCall
+from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice
+from hlo_dispatch.ir.literals import zero_bytes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import row_major
-from hlo_dispatch.ir.task_partitions import loop_backend_config
+from hlo_dispatch.passes.call_groups.buffer_assignment import padded
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.passes.partition.stacked_weights import slice_computation, slice_of_stack
 from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
 
 _WEIGHTS_OPERAND = 1
@@ -39,7 +39,7 @@ def prepack(module: Module, context: PassContext) -> set[int]:
         for identifier, static_inputs in static_inputs_by_computation(module, context.frozen, graph_of).items():
             graph = graph_of(identifier)
             if requests := _prepack_requests(graph, static_inputs, kernels):
-                prepacker = _Prepacker(module, graph, context.threads)
+                prepacker = _Prepacker(module, graph)
                 editors.append(prepacker.draft(requests))
                 context.prepacked |= prepacker.names
     return commit(module, editors)
@@ -52,8 +52,7 @@ class _PrepackRequest:
     call: KernelCall
     prepacked_call: PrepackedCall
     weights: Node
-    stacked_slice: StackedSlice | None
-    """Set where the weights are a slice of stacked weights."""
+    """The weights, or the stacked weights that the call reads a slice of."""
 
 
 def _prepack_requests(
@@ -61,19 +60,24 @@ def _prepack_requests(
 ) -> Mapping[int, _PrepackRequest]:
     """Id of a kernel call whose weights are static, or a slice of static stacked weights → its prepack request."""
     static = static_values(graph, static_inputs)
-    slices = find_stacked_slices(graph, static)
     found: dict[int, _PrepackRequest] = {}
     for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
         if kernel is None or len(instruction.operand_ids) <= _WEIGHTS_OPERAND:
             continue
         weights = graph.value_of[instruction.operand_ids[_WEIGHTS_OPERAND]]
-        if weights.shape.is_array and (weights in static or weights in slices):
+        if weights.shape.is_array and weights in static:
             call = KernelCall.read(instruction)
-            prepacked_call = _prepacked_call_of(kernel, call.attributes)
+            prepacked_call = _prepacked_call_of(kernel, call.attributes) if _is_sliced_evenly(call, weights) else None
             if prepacked_call is not None:
-                found[instruction.id] = _PrepackRequest(call, prepacked_call, weights, slices.get(weights))
+                found[instruction.id] = _PrepackRequest(call, prepacked_call, weights)
     return found
+
+
+def _is_sliced_evenly(call: KernelCall, weights: Node) -> bool:
+    """Whether the weights are no slice, or one of a few slices that together are the stacked weights."""
+    of = call.slices.get(_WEIGHTS_OPERAND)
+    return of is None or (of.count <= MAX_STATIC_SLICES and of.count * of.elements == weights.shape.elements)
 
 
 def _prepacked_call_of(kernel: str, attributes: Mapping[str, Any]) -> PrepackedCall | None:
@@ -84,21 +88,24 @@ def _prepacked_call_of(kernel: str, attributes: Mapping[str, Any]) -> PrepackedC
 class _Prepacker:
     """Inserts the prepack calls of one computation and rewires its kernel calls to their results."""
 
-    def __init__(self, module: Module, graph: FlatGraph, threads: int) -> None:
-        self._editor, self._threads = Editor(module, graph.computation), threads
-        self._prepacked_by_key: dict[tuple[int, str], int] = {}
-        """(weights, the consumer's attributes that determine the layout) → prepacked weights, which calls may share."""
+    def __init__(self, module: Module, graph: FlatGraph) -> None:
+        self._editor = Editor(module, graph.computation)
+        self._prepacked_by_key: dict[tuple[int, int, str], int] = {}
+        """(weights, number of slices, the consumer's attributes that determine the layout) → prepacked weights, which
+        calls may share."""
         self.names: set[str] = set()
         """Names of the instructions whose values are static prepacked weights."""
 
     def draft(self, requests: Mapping[int, _PrepackRequest]) -> Editor:
         """The computation with its prepack calls."""
         for consumer, request in requests.items():
-            operands = list(request.call.operands)
-            operands[request.prepacked_call.operand] = self._prepacked_weights(consumer, request)
+            number, size = request.prepacked_call.operand, request.prepacked_call.bytes
+            operands, slices = list(request.call.operands), dict(request.call.slices)
+            operands[number] = self._prepacked_weights(consumer, request)
+            if (of := slices.get(number)) is not None:
+                slices[number] = replace(of, stride=padded(size), elements=size)
             call = request.call.with_attributes(request.prepacked_call.call)
-            self._editor.write(consumer, replace(call, operands=tuple(operands)))
-        # The slices of the original stacked weights are dead now.
+            self._editor.write(consumer, replace(call, operands=tuple(operands), slices=slices))
         self._editor.remove_dead_code()
         return self._editor
 
@@ -106,35 +113,36 @@ class _Prepacker:
         """Id of the prepacked weights of one kernel call."""
         prepacked_call = request.prepacked_call
         weights = request.call.operands[prepacked_call.operand]
+        of = request.call.slices.get(prepacked_call.operand)
         layout = {n: prepacked_call.call[n] for n in sorted(prepacked_call.call) if n.startswith(_WEIGHTS_ATTRIBUTES)}
-        key = (weights, Attributes(layout).text)
+        key = (weights, 0 if of is None else of.count, Attributes(layout).text)
         if key not in self._prepacked_by_key:
             builder = self._editor.before(consumer)
             stem = f"{self._editor.instructions[consumer].name}.pack"
-            if request.stacked_slice is None:
+            if of is None:
                 prepacked = _emit_prepack(builder, stem, prepacked_call, weights)
                 self.names.add(prepacked.name)
             else:
-                prepacked = self._prepack_stack(builder, stem, request, request.stacked_slice)
+                prepacked = self._prepack_stack(builder, stem, request, of)
             self._prepacked_by_key[key] = prepacked.id
         return self._prepacked_by_key[key]
 
     def _prepack_stack(
-        self, builder: InstructionBuilder, stem: str, request: _PrepackRequest, stacked_slice: StackedSlice
+        self, builder: InstructionBuilder, stem: str, request: _PrepackRequest, of: OperandSlice
     ) -> InstructionProto:
-        """Prepack each slice of the stacked weights, concatenate them, and slice the result at the same index."""
-        size = request.prepacked_call.bytes
-        prepacked: list[int] = []
-        for number in range(stacked_slice.count):
-            value = slice_of_stack(builder, stacked_slice, number, request.weights.shape)
-            prepacked.append(_emit_prepack(builder, stem, request.prepacked_call, value).id)
-        stack = builder.concatenate(prepacked, row_major("u8", (size * len(prepacked),)))
+        """Prepack each slice of the stacked weights, and concatenate them at equal distances."""
+        size, element_type = request.prepacked_call.bytes, request.weights.shape.element_type
+        weights = request.call.operands[request.prepacked_call.operand]
+        rows = builder.make("bitcast", row_major(element_type, (of.count, of.elements)), weights).id
+        gap = padded(size) - size
+        between = [builder.constant(row_major("u8", (gap,)), zero_bytes(gap), "gap").id] if gap else []
+        parts: list[int] = []
+        for number in range(of.count):
+            value = builder.slice(rows, row_major(element_type, (1, of.elements)), (number, 0))
+            parts += [_emit_prepack(builder, stem, request.prepacked_call, value.id).id, *between]
+        stack = builder.concatenate(parts, row_major("u8", (of.count * padded(size),)))
         self.names.add(stack.name)
-        inner = slice_computation(builder, stacked_slice, size)
-        self._editor.computations.append(inner)
-        shape = row_major("u8", (size,))
-        config = loop_backend_config(shape, self._threads)
-        return builder.fusion(inner, (stack.id, stacked_slice.index), shape, config=config)
+        return stack
 
 
 def _emit_prepack(

@@ -120,7 +120,7 @@ class _StridePropagator:
     def _strides_read(self, reader: InstructionProto, value: int) -> Strides | None:
         """Strides of the positions of a value that a call reads; None: all positions, or unknown."""
         places = [place for place, operand in enumerate(reader.operand_ids[:]) if operand == value]
-        if len(places) != 1 or reader.custom_call_target not in self._names:
+        if len(places) != 1 or reader.custom_call_target not in self._names or places[0] in self._call(reader).slices:
             return None
         change = self._changes.get(reader.id)
         if places[0]:
@@ -166,6 +166,8 @@ class _StridePropagator:
     def _subsampling(self, writer: InstructionProto, place: int, strides: Strides) -> _Subsampling | None:
         """The subsampling of an operand; None: there is none."""
         attributes = self._attributes(writer)
+        if place in self._call(writer).slices:
+            return None
         name = operand_roles(attributes)[place]
         original = shape_of(self._instructions[writer.operand_ids[place]].shape)
         shape = strided_shape(original, attributes[name]["dims"], attributes[name]["strides"], strides)
