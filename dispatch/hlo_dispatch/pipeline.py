@@ -38,6 +38,7 @@ from hlo_dispatch.passes.pass_runner import Pass, run_passes, verify_changed
 from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.passes.region_reports import regions_of
 from hlo_dispatch.passes.small_calls import undo_small_calls
+from hlo_dispatch.passes.stacks_in_place import update_stacks_in_place
 from hlo_dispatch.passes.stride_propagation.propagate import propagate_strides
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.process.environment_switches import is_strict
@@ -47,6 +48,7 @@ from hlo_dispatch.selection.measurements import KnownMeasurements
 from hlo_dispatch.selection.strategies import Strategy
 
 _INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
+_STACKS = Pass("in-place stacks", update_stacks_in_place)
 _FLATTEN = Pass("flatten", flatten)
 _SELECT = Pass("match and select", match_and_select)
 _LOWER = Pass("lower", lower, is_decisive=True)
@@ -57,11 +59,11 @@ _PADDING = Pass("async padding", insert_async_padding)
 _HUGE_PAGES = Pass("huge-page advice", advise_huge_pages)
 _VERIFY = Pass("verify", verify_changed)
 
-JIT = (_FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _HUGE_PAGES, _VERIFY)
+JIT = (_STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _HUGE_PAGES, _VERIFY)
 """The passes on a module that JAX or another compiler shows."""
-REGION = (_FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
+REGION = (_STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
 """On one region that is measured: its call is compared with stock's code, which has no huge pages either."""
-FROZEN = (_FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
+FROZEN = (_STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
     Pass("prepacking", prepack),

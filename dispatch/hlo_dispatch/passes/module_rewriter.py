@@ -83,7 +83,8 @@ class ComputationRewriter:
         updates = {
             identifier: written_operands(self._module, instruction)
             for identifier, instruction in editor.instructions.items()
-            if identifier not in editor.created and self._writes_in_place(instruction)
+            if (identifier not in editor.created or instruction.opcode in UPDATES)
+            and self._writes_in_place(instruction)
         }
         created_updates = {i: numbers for i, numbers in self._created_updates.items() if i in editor.instructions}
         resolve_hazards(editor, self._aliasing.pairs(self._graph.computation), updates | created_updates)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from hlo_dispatch.analysis.binding_time import control_flow_callees, is_parameter_element, static_inputs_by_computation
 from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
-from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import FORWARDS
-from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
-from hlo_dispatch.ir.shape import row_major
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.passes.context import PassContext
+from hlo_dispatch.passes.loop_state import placeholder, retype
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 from hlo_dispatch.passes.partition.frontier import Partition, find_partition
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
@@ -92,7 +91,7 @@ class _Hoister:
         names = {v.name for v, node in zip(values, partition.frontier, strict=True) if node.name in prepacked}
         dead_elements = self._dead_elements(partition)
         while len(dead_elements) > len(values):
-            values.append(_placeholder(self._caller.before(self._control_flow.id)))
+            values.append(placeholder(self._caller.before(self._control_flow.id)))
         count = len(self._operand.operand_ids)
         tuple_indices = [*dead_elements, *range(count, count + len(values) - len(dead_elements))]
         state = self._replace_state(dict(zip(tuple_indices, values, strict=True)))
@@ -100,9 +99,9 @@ class _Hoister:
         prepacked |= names
         changed = commit(self._module, [callee, self._caller])
         self._graph.break_reference_cycles()
-        _retype(self._callee, state.shape, is_result=self._is_loop)
+        retype(self._callee, state.shape, is_result=self._is_loop)
         for computation in self._loop_conditions():
-            _retype(computation, state.shape, is_result=False)
+            retype(computation, state.shape, is_result=False)
             changed.add(computation.id)
         return changed
 
@@ -232,23 +231,6 @@ def _return_unchanged(draft: Editor, tuple_indices: Sequence[int], state: ShapeP
 def _is_returned(node: Node, root: Node) -> bool:
     """Whether its buffer is the result or an element of it."""
     return node is root or any(user.opcode in FORWARDS and _is_returned(user, root) for user in node.users)
-
-
-def _placeholder(builder: InstructionBuilder) -> InstructionProto:
-    """A scalar in place of a dead tuple element; copied, because XLA does not let a loop carry a constant."""
-    shape = row_major("pred", ())
-    constant = builder.constant(shape, LiteralProto(shape=shape.to_proto(), preds=[False]), "placeholder")
-    return builder.make("copy", shape, constant.id, stem="placeholder")
-
-
-def _retype(computation: ComputationProto, state: ShapeProto, *, is_result: bool) -> None:
-    """Set the new tuple type on a computation's parameter, and on its result."""
-    for instruction in computation.instructions[:]:
-        if instruction.opcode == "parameter" or (is_result and instruction.id == computation.root_id):
-            instruction.shape.CopyFrom(state)
-    computation.program_shape.parameters[0].CopyFrom(state)
-    if is_result:
-        computation.program_shape.result.CopyFrom(state)
 
 
 def _all_instructions(module: Module) -> Iterator[InstructionProto]:
