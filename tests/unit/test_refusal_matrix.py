@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 
-from hlo_dispatch.errors import REFUSALS, Unavailable
+import hlo_dispatch
+from hlo_dispatch.errors import REFUSALS, Refusal, Unavailable
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.pipeline import Pipeline
@@ -29,6 +33,7 @@ from refusal_cases import (
     table,
     unfused,
 )
+from refusal_sentences import ANCHORS, ATTENTIONS, ENTRIES, ROUTINES
 
 pytestmark = needs_avx512
 
@@ -141,16 +146,59 @@ def test_no_control_dependency_is_lost(kind: str) -> None:
 UNREACHED = {
     "library-missing": "test_a_missing_library has it for every kind",
     "unmeasurable": "why a region was not measured, which no report says: tests/selection/test_region.py",
-    "empty-window": "tests/unit/test_match_pooling.py",
-    "layout-unsupported": "tests/unit/test_match_glue_ops.py",
-    "not-in-memory": "tests/unit/test_match_pooling.py",
     "outranked": "tests/pattern/test_structural_planning.py",
 }
 
 
 def test_every_code_has_a_case() -> None:
-    """In the matrix or a refused golden; otherwise here is where it is tested."""
+    """In the matrix, a refused golden or `refusal_sentences`; otherwise here is where it is tested."""
+    codes = {refusal.code for refusal in reported_refusals()} | {case.code for case in ANCHORS}
+    assert sorted(set(REFUSALS) - codes) == sorted(UNREACHED)
+
+
+def test_every_sentence_has_a_case() -> None:
+    """Likewise for each sentence that is written in the match package."""
+    given = (*ANCHORS, *ENTRIES, *ATTENTIONS, *ROUTINES, *reported_refusals())
+    missing = [
+        (place, code, sentence)
+        for place, code, sentence in written_sentences()
+        if not any(code == case.code and re.fullmatch(sentence, case.sentence) for case in given)
+    ]
+    assert missing == []
+
+
+def reported_refusals() -> list[Refusal]:
+    """The refusals of the matrix and of the refused goldens."""
     reports = [outcome(*cell.values)[1] for cell in CELLS]
     reports += [pipeline("always").run(hlo_text.from_text(p.read_text()))[1] for p in GOLDEN.glob("*/*.refused.hlo")]
-    codes = {region.refusal.code for report in reports for region in report.left if region.refusal is not None}
-    assert sorted(set(REFUSALS) - codes) == sorted(UNREACHED)
+    return [region.refusal for report in reports for region in report.left if region.refusal is not None]
+
+
+def written_sentences() -> Iterator[tuple[str, str, str]]:
+    """Where a refusal of the match package is written, its code, and a regular expression of its sentence."""
+    folder = Path(hlo_dispatch.__file__).parent / "match"
+    for path in sorted(folder.rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                yield from _sentences_of(function, path.relative_to(folder))
+
+
+def _sentences_of(function: ast.FunctionDef, path: Path) -> Iterator[tuple[str, str, str]]:
+    sentence: ast.expr | None = None
+    for part in sorted(ast.walk(function), key=lambda part: getattr(part, "lineno", 0)):
+        if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name) and part.targets[0].id == "sentence":
+            sentence = part.value
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "Refusal":
+            code, written = part.args[0], part.args[1]
+            if isinstance(written, ast.Name) and sentence is not None:
+                written = sentence
+            if isinstance(code, ast.Constant):
+                yield f"{path}:{part.lineno}", str(code.value), _expression(written)
+
+
+def _expression(sentence: ast.expr) -> str:
+    if isinstance(sentence, ast.Constant):
+        return re.escape(str(sentence.value))
+    if isinstance(sentence, ast.JoinedStr):
+        return "".join(_expression(part) if isinstance(part, ast.Constant) else ".*" for part in sentence.values)
+    return ".*"

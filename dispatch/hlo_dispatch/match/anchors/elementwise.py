@@ -50,8 +50,8 @@ def normalize_elementwise(
         return Refusal("not-in-memory", "what it is computed of is not in memory", node.name)
     dimensions = project_dimensions(view, node.shape, destination)
     source_dimensions = project_dimensions(source, node.shape, destination)
-    if dimensions is None or source_dimensions is None or _repeats(source_dimensions, destination):
-        return Refusal("layout-unsupported", "an operand repeats along a part of a dimension", node.name)
+    assert dimensions is not None, "the destination has the node's own dimensions"
+    assert source_dimensions is not None
     return Anchor(
         node=node,
         entry=entry,
@@ -93,7 +93,3 @@ def _peeled_to_stored(value: Node, entry: AnchorKind, results: AbstractSet[Node]
     if same_places and last.operands[0].shape.element_type in entry.dtypes:
         return View(last.operands[0], views[-1].dimensions)
     return views[-1]
-
-
-def _repeats(dimensions: tuple[Dimension, ...], onto: tuple[Dimension, ...]) -> bool:
-    return any(size != whole_size for (size, _), (whole_size, _) in zip(dimensions, onto, strict=True))

@@ -1,0 +1,70 @@
+"""Each case of `refusal_sentences` is refused in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
+from hlo_dispatch.match.anchors.normalizers import by_op_kind, normalize_anchor, op_kind_of
+from hlo_dispatch.match.attention.finder import AttentionFinder
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routines.routine import RoutineFinder
+from hlo_dispatch.pattern.table import AnchorKind
+from matching import flattened, node, table
+from refusal_sentences import ANCHORS, ATTENTIONS, ENTRIES, ROUTINES, Case, EntryCase
+
+SHIPPED = tuple(table().anchors.values())
+
+
+def normalized(text: str, entries: tuple[AnchorKind, ...] = SHIPPED) -> tuple[str, Anchor | Refusal]:
+    """The op kind of `op`, and its anchor or the refusal."""
+    graph = flattened(text)
+    around, instruction = Surroundings(graph), node(graph, "op")
+    return op_kind_of(instruction, around), normalize_anchor(instruction, by_op_kind(entries), around)
+
+
+def check(found: Anchor | Match | Refusal | None, code: str, sentence: str) -> None:
+    assert isinstance(found, Refusal)
+    assert (found.code, found.sentence) == (code, sentence)
+
+
+def name_of(case: object) -> str:
+    assert isinstance(case, Case | EntryCase)
+    return f"{case.op_kind}-{case.code}-{case.sentence}"
+
+
+@pytest.mark.parametrize("case", ANCHORS, ids=name_of)
+def test_an_anchor_is_refused(case: Case) -> None:
+    op_kind, found = normalized(case.text)
+    assert op_kind == case.op_kind
+    check(found, case.code, case.sentence)
+
+
+@pytest.mark.parametrize("case", ENTRIES, ids=name_of)
+def test_an_entry_refuses_an_anchor(case: EntryCase) -> None:
+    entries = tuple(
+        replace(entry, **case.changes) for entry in SHIPPED if case.changes or entry.op_kind != case.op_kind
+    )
+    op_kind, found = normalized(case.text, entries)
+    assert op_kind == case.op_kind
+    check(found, case.code, case.sentence)
+    assert isinstance(normalized(case.text)[1], Anchor)
+
+
+@pytest.mark.parametrize("case", ATTENTIONS, ids=name_of)
+def test_an_attention_is_refused(case: Case) -> None:
+    check(dict(found_by_name(AttentionFinder(table()), case.text))["op"], case.code, case.sentence)
+
+
+@pytest.mark.parametrize("case", ROUTINES, ids=name_of)
+def test_a_routine_is_refused(case: Case) -> None:
+    check(dict(found_by_name(RoutineFinder(table()), case.text))["op"], case.code, case.sentence)
+
+
+def found_by_name(finder: AttentionFinder | RoutineFinder, text: str) -> Iterator[tuple[str, Match | Refusal]]:
+    for instruction, found in finder.find(flattened(text)):
+        yield instruction.name, found
