@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from matching import flattened, instruction, node
 
@@ -218,15 +216,6 @@ ENTRY main { x = f32[4]{0} parameter(0)
 def test_one_use_twice_is_one_user() -> None:
     graph = flattened("ENTRY main { x = f32[4]{0} parameter(0)\n ROOT square = f32[4]{0} multiply(x, x) }")
     assert users(node(graph, "x")) == ["multiply"]
-
-
-def test_to_networkx() -> None:
-    graph = flattened(DUPLICATED)
-    drawn = graph.to_networkx()
-    assert drawn.graph["name"] == "main"
-    assert nx.is_directed_acyclic_graph(drawn)
-    assert [drawn.nodes[number]["node"].opcode for number in sorted(drawn)] == opcodes(graph)
-    assert sorted(drawn.edges) == [(0, 2), (1, 2), (2, 3), (2, 4), (3, 5), (4, 5)]
 
 
 # --- widening ----------------------------------------------------------------------------------------------

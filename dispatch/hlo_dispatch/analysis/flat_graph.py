@@ -17,16 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, is_widening
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import PLAIN, PURE_WITH_FIELDS
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import Shape, shape_of
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 INSERTED_COPY = "kept-copy"
 
@@ -207,15 +203,6 @@ class FlatGraph:
         """
         for node in self.nodes:
             node.users = []
-
-    def to_networkx(self) -> nx.DiGraph[int]:
-        """The graph with operand → user edges, for drawing and for questions networkx answers well."""
-        import networkx as nx  # a fifth of a second, which no compile has to pay
-
-        graph: nx.DiGraph[int] = nx.DiGraph(name=self.computation.name)
-        graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
-        graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)
-        return graph
 
 
 @contextmanager

@@ -65,3 +65,8 @@ def peel_instruction(
     while instruction.opcode in policy:
         instruction = by_id[instruction.operand_ids[0]]
     return instruction
+
+
+def is_broadcast(node: Node) -> bool:
+    """Whether a value is a broadcast, under whatever type."""
+    return peel_node(node, PEEL_ROUNDING_AND_BITCASTS).opcode == "broadcast"

@@ -10,8 +10,6 @@ class TuningCounters:
     """Counters of tuning: regions by outcome, and seconds."""
 
     measured: int = 0
-    found_in_store: int = 0
-    """Measured meanwhile by another process."""
     unmeasurable: int = 0
     unclear: int = 0
     """Noise hid which is faster."""

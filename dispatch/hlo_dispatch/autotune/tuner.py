@@ -193,9 +193,7 @@ class Tuner:
                 return False
             self._had_time = True
             measured = self.store.get(self.context, region.digest) if self.timed else None
-            if measured is not None and self._is_sufficient(measured):
-                self.tally.found_in_store += 1
-            else:
+            if measured is None or not self._is_sufficient(measured):
                 measured = self._attempt(region.digest, lambda: self._measured(region, support_query), *_names(region))
         if measured is None:
             return False

@@ -19,6 +19,7 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES
+from hlo_dispatch.pattern.functions import FUNCTIONS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 REGION_TYPES = FLOAT_TYPES | {"pred"}
@@ -33,16 +34,8 @@ def _erf(x: Array) -> Array:
     return erf(x)
 
 
-def _logistic(x: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
 def _rounded_away_from_zero(x: Array) -> Array:
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
-
-
-def _reciprocal_root(x: Array) -> Array:
-    return 1.0 / np.sqrt(x)
 
 
 def _clamped(low: Array, x: Array, high: Array) -> Array:
@@ -69,11 +62,11 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "is-finite": np.isfinite,
     "log": np.log,
     "log-plus-one": np.log1p,
-    "logistic": _logistic,
+    "logistic": FUNCTIONS["sigmoid"].evaluate,
     "negate": np.negative,
     "round-nearest-afz": _rounded_away_from_zero,
     "round-nearest-even": np.rint,
-    "rsqrt": _reciprocal_root,
+    "rsqrt": FUNCTIONS["rsqrt"].evaluate,
     "sign": np.sign,
     "sine": np.sin,
     "sqrt": np.sqrt,

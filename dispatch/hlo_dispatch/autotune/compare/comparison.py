@@ -104,11 +104,6 @@ class Comparison:
         results = run_with_watchdog(lambda: executable(arguments), self._deadline, expected)
         return results, time.perf_counter() - begin
 
-    @property
-    def run_seconds(self) -> float:
-        """Seconds of stock's first run."""
-        return self._run
-
     def judge(self, module: Module) -> Difference:
         """Difference of the candidate's results from the right ones."""
         # A kernel's time is unknown here; it is not expected to be much slower than stock.

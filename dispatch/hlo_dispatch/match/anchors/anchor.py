@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import Dimension, View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.schema import WindowDimensionProto
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.algorithms import DTYPES
@@ -118,6 +119,24 @@ def unsupported_types(node: Node, types: AbstractSet[str] = COMPUTED_TYPES) -> R
     algorithm = node.proto.precision_config.algorithm
     if algorithm:
         return Refusal("precision-unsupported", f"dot algorithm {algorithm} is requested", node.name)
+    return None
+
+
+def unsupported_space(node: Node, count: int) -> Refusal | None:
+    """A refusal if no kernel has this number of spatial dimensions."""
+    if 1 <= count <= 3:
+        return None
+    return Refusal("rank-unsupported", f"{count} spatial dimensions; the kernel takes 1 to 3", node.name)
+
+
+def unsupported_padding(node: Node, window: Iterable[WindowDimensionProto]) -> Refusal | None:
+    """A refusal for a dilated or cropped input."""
+    for dimension in window:
+        if dimension.base_dilation > 1:
+            return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", node.name)
+        if dimension.padding_low < 0 or dimension.padding_high < 0:
+            padding = f"{dimension.padding_low}_{dimension.padding_high}"
+            return Refusal("negative-padding", f"padding {padding} crops the input", node.name)
     return None
 
 

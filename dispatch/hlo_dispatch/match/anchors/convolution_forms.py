@@ -12,7 +12,15 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import View, merge_dimensions, peeled_views, with_dense_strides
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, converted_sums, first_refusal, sums_integers
+from hlo_dispatch.match.anchors.anchor import (
+    Anchor,
+    Surroundings,
+    converted_sums,
+    first_refusal,
+    sums_integers,
+    unsupported_padding,
+    unsupported_space,
+)
 from hlo_dispatch.match.anchors.convolution_spec import (
     FORWARD,
     SPACE,
@@ -51,7 +59,7 @@ def _read_forward(node: Node, around: Surroundings) -> ConvSpec | Refusal:
     the reversal: XLA computes it, with the transpose that goes with it, in a pass of its own on one thread.
     """
     window = node.proto.window.dimensions[:]
-    refusal = first_refusal(_unsupported_window(node, window), _unsupported_padding(node, window))
+    refusal = first_refusal(_unsupported_window(node, window), unsupported_padding(node, window))
     if refusal is not None:
         return refusal
     source, weights, destination = convolution_views(node)
@@ -86,24 +94,14 @@ def _by_group(weights: View, node: Node) -> View:
 
 def _unsupported_window(node: Node, window: Sequence[Any]) -> Refusal | None:
     """A refusal for windows that no form supports."""
-    if not 1 <= len(window) <= 3:
-        return Refusal("rank-unsupported", f"{len(window)} spatial dimensions; the kernel takes 1 to 3", node.name)
+    refusal = unsupported_space(node, len(window))
+    if refusal is not None:
+        return refusal
     if node.proto.batch_group_count > 1:
         return Refusal("batch-groups", f"batch_group_count is {node.proto.batch_group_count}", node.name)
     for dimension in window:
         if dimension.window_reversal and dimension.size > 1:
             return Refusal("window-reversal", f"a window of {dimension.size} is read backwards", node.name)
-    return None
-
-
-def _unsupported_padding(node: Node, window: Sequence[Any]) -> Refusal | None:
-    """A refusal for a dilated or cropped input, which a forward convolution does not have."""
-    for dimension in window:
-        if dimension.base_dilation > 1:
-            return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", node.name)
-        if dimension.padding_low < 0 or dimension.padding_high < 0:
-            padding = f"{dimension.padding_low}_{dimension.padding_high}"
-            return Refusal("negative-padding", f"padding {padding} crops the input", node.name)
     return None
 
 
@@ -123,7 +121,7 @@ def _read_batch_groups(node: Node, around: Surroundings) -> ConvSpec | Refusal:
     """
     (group,) = group_dimensions(node)
     window = [d for number, d in enumerate(node.proto.window.dimensions, SPACE) if number != group]
-    refusal = first_refusal(_unsupported_window(node, window), _unsupported_padding(node, window))
+    refusal = first_refusal(_unsupported_window(node, window), unsupported_padding(node, window))
     if refusal is not None:
         return refusal
     if node.proto.feature_group_count > 1:

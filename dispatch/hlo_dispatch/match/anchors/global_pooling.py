@@ -21,8 +21,7 @@ from hlo_dispatch.analysis.strided_view import (
     with_dense_strides,
 )
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, unsupported_types
-from hlo_dispatch.match.anchors.pooling import MAX_SPATIAL_DIMENSIONS
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, unsupported_space, unsupported_types
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import as_stored_by_call
 from hlo_dispatch.match.epilogue.steps import PostOp
@@ -46,8 +45,9 @@ def normalize_global_pooling(node: Node, entry: AnchorKind, around: Surroundings
     if applied_by(node, around.graph) != "add" or scalar_constant(node.operands[1]) != 0.0:
         return Refusal("reducer-unsupported", "what is reduced is not summed up from 0", node.name)
     source, space = node.operands[0], sorted(node.proto.dimensions[:])
-    if len(space) > MAX_SPATIAL_DIMENSIONS:
-        return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
+    refusal = unsupported_space(node, len(space))
+    if refusal is not None:
+        return refusal
     kept = [number for number in source.shape.minor_to_major if number not in space]
     # The result has the kept dimensions in their order.
     place = {number: position for position, number in enumerate(sorted(kept))}

@@ -36,7 +36,8 @@ def by_op_kind(entries: Iterable[AnchorKind]) -> Entries:
 
 def has_op_kind(node: Node) -> bool:
     """Whether an instruction is an anchor op or a glue op."""
-    return node.opcode in ANCHOR_OPCODES and _CONDITIONS.get(node.opcode, _is_any)(node)
+    condition = _CONDITIONS.get(node.opcode)
+    return node.opcode in ANCHOR_OPCODES if condition is None else condition(node)
 
 
 def op_kind_of(node: Node, around: Surroundings) -> str:
@@ -93,10 +94,6 @@ def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
 
 _CHECKED_TYPES = INTEGER_TYPES | QUANTIZED_WEIGHT_TYPES
 """Element types of operands that the normalizers let pass only where the op kind's kernels read them."""
-
-
-def _is_any(node: Node) -> bool:
-    return True
 
 
 _CONDITIONS: dict[str, Callable[[Node], bool]] = {

@@ -25,7 +25,15 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS, ELEMENTWISE
-from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, Surroundings, unsupported_types
+from hlo_dispatch.match.anchors.anchor import (
+    COMPUTED_TYPES,
+    Anchor,
+    Surroundings,
+    first_refusal,
+    unsupported_padding,
+    unsupported_space,
+    unsupported_types,
+)
 from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.integers import BOUNDS
@@ -35,7 +43,6 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
 _NEVER_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
-MAX_SPATIAL_DIMENSIONS = 3
 _MAX_DEPTH = 16
 
 
@@ -59,7 +66,9 @@ def normalize_pooling(node: Node, entry: AnchorKind, around: Surroundings) -> An
         return refusal
     if isinstance(algorithm, Refusal):
         return algorithm
-    refusal = _unsupported_window(node, space)
+    refusal = first_refusal(
+        unsupported_space(node, len(space)), unsupported_padding(node, [window[number] for number in space])
+    )
     if refusal is not None:
         return refusal
     padding = {number: (window[number].padding_low, window[number].padding_high) for number in space}
@@ -121,19 +130,6 @@ def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
     if start != (least if algorithm == "max" else 0.0):
         return Refusal("reducer-unsupported", f"the {reducer} starts from %{node.operands[1].name}", node.name)
     return algorithm
-
-
-def _unsupported_window(node: Node, space: Sequence[int]) -> Refusal | None:
-    if len(space) > MAX_SPATIAL_DIMENSIONS:
-        return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
-    for number in space:
-        dimension = node.proto.window.dimensions[number]
-        if dimension.base_dilation > 1:
-            return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", node.name)
-        if dimension.padding_low < 0 or dimension.padding_high < 0:
-            padding = f"{dimension.padding_low}_{dimension.padding_high}"
-            return Refusal("negative-padding", f"padding {padding} crops the input", node.name)
-    return None
 
 
 Padding = dict[int, tuple[int, int]]

@@ -8,7 +8,7 @@ An argument of the program may be multiplied with a number, as images are that a
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_ROUNDING_AND_BITCASTS, peel_node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, is_broadcast, peel_node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
 from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
@@ -35,9 +35,5 @@ def is_leading_scaling(node: Node) -> bool:
 def normalize_scaling(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
     """Normalizes `node`, an elementwise product, for the kernel."""
     # A broadcast is the second operand.
-    scaled, other = sorted(node.operands, key=_is_repeated)
+    scaled, other = sorted(node.operands, key=is_broadcast)
     return normalize_elementwise(node, scaled, other, "mul", "({} · {operand})", entry, around.results)
-
-
-def _is_repeated(node: Node) -> bool:
-    return peel_node(node, PEEL_ROUNDING_AND_BITCASTS).opcode == "broadcast"

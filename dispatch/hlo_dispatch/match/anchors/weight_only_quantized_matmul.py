@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hlo_dispatch.analysis.dot_dimensions import DotDimensions, dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS, PEEL_ROUNDING_AND_BITCASTS, peel_node
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS, is_broadcast
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     View,
@@ -167,7 +167,7 @@ def _scaled(view: View, results: AbstractSet[Node]) -> tuple[View, View] | None:
     """The scaled value of a multiply, and the scale; None: neither operand is a broadcast."""
     node = view.node
     for value, other in (node.operands, node.operands[::-1]):
-        if value.shape.strides != node.shape.strides or not _repeats(other):
+        if value.shape.strides != node.shape.strides or not is_broadcast(other):
             continue
         found = find_operand(node, other, COMPUTED_TYPES, lambda _: False, results.__contains__, results)
         dimensions = None if found is None else [_projected(found, node.shape, one) for one in view.dimensions]
@@ -188,11 +188,6 @@ def _has_whole_bytes(shape: Shape) -> bool:
     if shape.element_type != "s4":
         return True
     return shape.packed_bits == _FOUR_BITS and shape.dimensions[shape.minor_to_major[0]] % 2 == 0
-
-
-def _repeats(node: Node) -> bool:
-    """Whether a value is a broadcast, under whatever type."""
-    return peel_node(node, PEEL_ROUNDING_AND_BITCASTS).opcode == "broadcast"
 
 
 def _matrix(view: View, numbers: DotDimensions) -> tuple[Dimension, Dimension] | None:

@@ -22,7 +22,7 @@ from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions, with_dense_strides
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import WindowDimensionProto
-from hlo_dispatch.match.anchors.anchor import Surroundings
+from hlo_dispatch.match.anchors.anchor import Surroundings, unsupported_space
 from hlo_dispatch.match.anchors.convolution_spec import (
     SPACE,
     WEIGHTS_GRADIENT,
@@ -152,8 +152,9 @@ def _space(view: View, roles: _Roles) -> list[Dimension]:
 
 def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
     name = node.name
-    if not 1 <= len(roles.window) <= 3:
-        return Refusal("rank-unsupported", f"{len(roles.window)} spatial dimensions; the kernel takes 1 to 3", name)
+    refusal = unsupported_space(node, len(roles.window))
+    if refusal is not None:
+        return refusal
     if node.proto.feature_group_count > 1 or len(roles.groups) + (node.proto.batch_group_count > 1) > 1:
         return Refusal("batch-groups", "the gradient's groups are themselves in groups", name)
     for dimension in roles.window:
