@@ -42,6 +42,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "glue op": GLUE_OPS,
     "routine": tuple(routine.name for routine in table().routines),
     "attention": tuple(attention.name for attention in table().attentions),
+    "recurrent layer": tuple(recurrent.name for recurrent in table().recurrents),
     "pattern": tuple(pattern.name for pattern in table().patterns),
 }
 """The kinds by what matches them."""

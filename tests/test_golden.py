@@ -65,6 +65,7 @@ def entries() -> set[str]:
         *table().routines,
         *table().patterns,
         *table().attentions,
+        *table().recurrents,
     )
     return {entry.name for entry in named} | set(table().anchors)
 

@@ -66,6 +66,7 @@ REFUSALS: dict[str, str] = {
     "kernel-unsupported": "the vendor library has no primitive for this region",
     "reference-kernel": "the vendor library would fall back to its slow reference implementation",
     "library-missing": "the vendor library is not available",
+    "recurrent-cell": "the loop computes something besides a recurrent layer",
     "outranked": "a larger match owns some of these instructions",
     "near-miss": "a pattern nearly matched",
     "policy": "the policy left this region to XLA",

@@ -29,15 +29,6 @@ struct CallState {
 };
 ffi::TypeId CallState::id = {};
 
-void CheckLibrary(const Attributes& attributes) {
-  const std::string planned = attributes.Text("library");
-  const std::string& loaded = Library::Get().version();
-  if (planned != loaded) {
-    Unavailable("this executable was planned for oneDNN " + planned + ", but oneDNN " + loaded +
-                " is loaded; compile it again");
-  }
-}
-
 // Outside of a call group the result buffer holds no value for an in-place sum.
 CallPlan Standalone(CallPlan plan) {
   if (plan.sums_in_place) Invalid("attribute 'accumulated': expected in a sequence's member alone");
@@ -94,6 +85,15 @@ std::map<std::string, std::pair<const Kernel*, Planner>>& Planners() {
 }
 
 }  // namespace
+
+void CheckLibrary(const Attributes& attributes) {
+  const std::string planned = attributes.Text("library");
+  const std::string& loaded = Library::Get().version();
+  if (planned != loaded) {
+    Unavailable("this executable was planned for oneDNN " + planned + ", but oneDNN " + loaded +
+                " is loaded; compile it again");
+  }
+}
 
 CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& attributes) {
   CheckCall(kernel, attributes);

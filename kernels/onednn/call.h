@@ -30,6 +30,9 @@ Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attribu
 std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
                                      const std::vector<RawCall::OperandBuffer>& given);
 
+// Throws Failure(kUnavailable) where the call was planned for another version of the library.
+void CheckLibrary(const Attributes& attributes);
+
 // A call's plan, once its attributes are found to fit this library and this machine. Throws where they do not.
 CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& attributes);
 

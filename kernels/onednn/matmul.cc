@@ -4,7 +4,10 @@
 //
 // A batch dimension of one is broadcast; transposed operands are a matter of strides. Operands: src, weights,
 // [bias], one per binary post-op. Results: dst, scratch.
+#include "onednn/matmul.h"
+
 #include <string>
+#include <utility>
 
 #include "common/failure.h"
 #include "onednn/call.h"
@@ -50,7 +53,6 @@ CallPlan PlanPrepacked(const Library& library, CallOperands& operands) {
 }
 
 CallPlan PlanOfTypes(const Attributes& attributes) {
-  const Library& library = Library::Get();
   CallOperands operands = CallOperands::Read(attributes, kRoles);
   const size_t rank = operands.destination.dims.size();
   for (const Tensor* tensor : {&operands.source, &operands.weights}) {
@@ -62,6 +64,17 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
   const int columns = static_cast<int>(rank) - 1;
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[columns], static_cast<int>(rank), columns);
 
+  return PlanMatmul(std::move(operands));
+}
+
+CallPlan Plan(const Attributes& attributes) { return WithExactSums(PlanOfTypes(attributes)); }
+
+const Family<Plan> family("matmul", Weights::kMayBePrepacked);
+
+}  // namespace
+
+CallPlan PlanMatmul(CallOperands operands) {
+  const Library& library = Library::Get();
   if (operands.weights_format == WeightsFormat::kPrepacked) return PlanPrepacked(library, operands);
   if (operands.weights_format != WeightsFormat::kBest) return PlanWith(library, operands);
   if (MayRepayCopy(operands)) {
@@ -73,11 +86,5 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
   operands.weights_format = WeightsFormat::kPlain;
   return PlanWith(library, operands);
 }
-
-CallPlan Plan(const Attributes& attributes) { return WithExactSums(PlanOfTypes(attributes)); }
-
-const Family<Plan> family("matmul", Weights::kMayBePrepacked);
-
-}  // namespace
 
 }  // namespace hlo_dispatch::onednn

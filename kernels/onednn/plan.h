@@ -124,6 +124,9 @@ struct CallOperands {
 // result are reordered wherever the primitive was created for another layout than the buffers have.
 CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, const ArgumentIndices& indices = {});
 
+// Plan of the reorder that prepacks the weights of a call, planned for prepacked weights.
+CallPlan PlanPrepack(const CallPlan& call);
+
 // The plan, if it is not one of integers that would not be summed exactly: without instructions that add up four
 // products of eight bits in 32 bits oneDNN adds up two in 16 first, of halved weights. What it does then says so by
 // what it is named after. Throws Failure(kUnsupported) otherwise.

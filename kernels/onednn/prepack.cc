@@ -30,9 +30,14 @@ CallPlan PlanOfCall(const Attributes& attributes) {
   return call;
 }
 
-CallPlan Plan(const Attributes& attributes) {
+CallPlan Plan(const Attributes& attributes) { return PlanPrepack(PlanOfCall(attributes)); }
+
+const Family<Plan> family("pack", Weights::kNeverPrepacked, GroupMembership::kNothing);
+
+}  // namespace
+
+CallPlan PlanPrepack(const CallPlan& call) {
   const Library& library = Library::Get();
-  const CallPlan call = PlanOfCall(attributes);
   const Operand& weights = call.operands[kWeightsOperand];
   const MemoryDescriptor* preferred =
       library.functions().primitive_desc_query_md(call.descriptor.get(), kQueryArgument, weights.index);
@@ -51,9 +56,5 @@ CallPlan Plan(const Attributes& attributes) {
   plan.scratch_bytes = scratch.bytes();
   return plan;
 }
-
-const Family<Plan> family("pack", Weights::kNeverPrepacked, GroupMembership::kNothing);
-
-}  // namespace
 
 }  // namespace hlo_dispatch::onednn

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import family_attention
+import family_recurrent
 import numpy as np
 import onednn_meaning
 from numpy.lib.stride_tricks import as_strided
@@ -29,16 +30,7 @@ def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray
         return None
     said = _plain(call.attributes)
     try:
-        if call.name == "own.attention":
-            types = {said[f"{role}_type"] for role in ("query", "key", "value", "dst")}
-            pairs, tolerance = family_attention.pairs(said, given, results, placed), 1e-4 if types == {"f32"} else 5e-2
-        elif call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.")):
-            pairs, tolerance = onednn_meaning.pairs(call.name, said, given, results, placed), 2e-2
-            if said.get("src_type", "f32") == said.get("dst_type", "f32") == "f32":  # members of call groups are
-                tolerance = 1e-4
-        else:
-            tolerance = 1e-9 if said["type"] in _PRECISE else 2e-3
-            pairs = _MEANINGS[call.name.split(".")[1]](said, given, results)
+        pairs, tolerance = _pairs(call, said, given, results)
     except Beyond as beyond:
         return f"accepted: {beyond}"
     for what, found, expected in pairs:
@@ -50,6 +42,23 @@ def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray
         if not distance <= tolerance * (1 + np.max(np.abs(expected))):
             return f"{what}: off by {distance}"
     return None
+
+
+def _pairs(
+    call: WireCall, said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarray]
+) -> tuple[list[tuple[str, np.ndarray, np.ndarray]], float]:
+    """(what, found, expected), and the tolerance."""
+    if call.name == "own.attention":
+        types = {said[f"{role}_type"] for role in ("query", "key", "value", "dst")}
+        return family_attention.pairs(said, given, results, placed), 1e-4 if types == {"f32"} else 5e-2
+    if call.name == "onednn.recurrent":
+        tolerance = 1e-4 if said["weights_type"] == said["src_type"] == "f32" else 5e-2
+        return family_recurrent.pairs(said, given, results, placed), tolerance
+    if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.")):
+        # Members of call groups are in f32.
+        is_precise = said.get("src_type", "f32") == said.get("dst_type", "f32") == "f32"
+        return onednn_meaning.pairs(call.name, said, given, results, placed), 1e-4 if is_precise else 2e-2
+    return _MEANINGS[call.name.split(".")[1]](said, given, results), 1e-9 if said["type"] in _PRECISE else 2e-3
 
 
 def placed(said: dict[str, Any], role: str, buffer: np.ndarray, offset: int = 0) -> np.ndarray:

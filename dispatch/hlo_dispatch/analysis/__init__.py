@@ -7,5 +7,6 @@ turns layouts, transposes, broadcasts and slices into strides, `peeling.py` name
 `in_place_updates.py` and `buffer_aliasing.py` read XLA's aliasing decisions, `buffer_uses.py` says who writes and reads
 a buffer, `reachability.py` and `topological_order.py` answer dependency questions, `loop_nest.py` gives trip counts,
 `loop_indices.py` the values of a loop's counters, `updated_stacks.py` finds stacks that a loop may change in place,
+`counted_loop.py` the role of each value that a counted loop carries,
 `fresh_buffers.py` estimates large buffers by live-range analysis.
 """

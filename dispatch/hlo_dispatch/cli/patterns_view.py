@@ -21,17 +21,19 @@ from hlo_dispatch.pattern.table import (
     EltwiseBinding,
     KernelBinding,
     Numerics,
+    Recurrent,
     Routine,
     Table,
 )
 from hlo_dispatch.report.terminal import console, make_table, row
 
-Entry = Activation | AnchorKind | Attention | Binary | KernelBinding | Pattern | Routine
+Entry = Activation | AnchorKind | Attention | Binary | KernelBinding | Pattern | Recurrent | Routine
 
 KINDS = {
     Pattern: "pattern",
     AnchorKind: "anchor",
     Attention: "attention",
+    Recurrent: "recurrent layer",
     Routine: "routine",
     Activation: "activation",
     Binary: "binary",
@@ -40,8 +42,9 @@ KINDS = {
 
 
 def entries(table: Table) -> Iterator[Entry]:
-    """All entries of the table: attention, patterns, anchors, epilogue steps, and kernels."""
+    """All entries of the table: attention, recurrent layers, patterns, anchors, epilogue steps, and kernels."""
     yield from table.attentions
+    yield from table.recurrents
     yield from table.patterns
     yield from table.anchors.values()
     yield from table.routines
@@ -93,7 +96,7 @@ def _becomes(entry: Entry) -> str:
             return f"binary {entry.algorithm}"
         case AnchorKind():
             return " or ".join((entry.kernel, *entry.alternative_kernels))
-        case Pattern() | Attention():
+        case Pattern() | Attention() | Recurrent():
             return entry.kernel
         case Routine():
             return " or ".join(entry.kernels)
@@ -133,6 +136,8 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield from _tolerances(entry.numerics)
         case Attention():
             yield "score steps", _pairs({kind: step.formula for kind, step in entry.score_steps.items()})
+            yield from _tolerances(entry.numerics)
+        case Recurrent():
             yield from _tolerances(entry.numerics)
         case Pattern():
             yield from _pattern_details(entry)

@@ -104,6 +104,21 @@ def _concatenations(dtype: str) -> dict[str, Any]:
     return described | {"sources": len(tensors) - 1}
 
 
+def _sequences(dtype: str) -> dict[str, Any]:
+    """An LSTM over a sequence."""
+    state = {"type": dtype, "dims": [8, 256], "strides": [256, 1]}
+    tensors = {
+        "src": {"type": dtype, "dims": [16, 8, 1024], "strides": [8192, 1024, 1]},
+        "weights": {"type": dtype, "dims": [256, 1024], "strides": [1024, 1]},
+        "state": state,
+        "cell_state": state,
+        "dst": {"type": dtype, "dims": [16, 8, 256], "strides": [2048, 256, 1]},
+    }
+    described = {f"{role}_{key}": value for role, tensor in tensors.items() for key, value in tensor.items()}
+    blocks = list(range(4))
+    return described | {"cell": "lstm", "reversed": 0, "hidden_blocks": blocks, "input_blocks": blocks}
+
+
 def _prepacked_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
 
@@ -147,6 +162,7 @@ SAMPLES = (
     Sample(_LOW, _heads),
     Sample(_LOW, _gates),
     Sample(_LOW, _concatenations),
+    Sample(_LOW[:2], _sequences),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),

@@ -21,7 +21,7 @@ from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import AnchorKind, Attention, Numerics, Routine
+from hlo_dispatch.pattern.table import AnchorKind, Attention, Numerics, Recurrent, Routine
 
 FULL_MATCH, FOLDED = "whole", "folded"
 PREPACKED, PLAIN_WEIGHTS = ", weights packed", ", weights plain"
@@ -63,7 +63,7 @@ class LibraryCall:
 class Match:
     """Instructions that one kernel call may replace, ready to become that call."""
 
-    entry: AnchorKind | Attention | Pattern | Routine
+    entry: AnchorKind | Attention | Pattern | Recurrent | Routine
     """The table's entry."""
     node: Node
     """The instruction that represents the match in plans and reports."""
@@ -92,6 +92,8 @@ class Match:
     """Scratch bytes that the table's entry declares; None: no scratch."""
     library_call: LibraryCall | None = None
     """The library call of JAX's program that it replaces; None: it replaces parts of XLA's fusions."""
+    computed_from: tuple[Node, ...] = ()
+    """Values from which operands are computed that the module does not have yet."""
     fused: FusedAnchor | None = None
     """The anchor op and its epilogue; None: a kernel computes all of the match or nothing."""
     unfolded: Match | None = field(default=None, repr=False)
@@ -122,7 +124,7 @@ class Match:
     @property
     def extra_reads(self) -> tuple[Node, ...]:
         """Values from which operands are computed, where a variant adds instructions that compute them."""
-        return () if self.fused is None else self.fused.extra_reads
+        return self.computed_from if self.fused is None else self.fused.extra_reads
 
     @cached_property
     def output(self) -> Node:

@@ -65,9 +65,16 @@ def _plans(
     if requests is not None:
         requests.begin(strategy)
     plans: list[ComputationPlan] = []
-    for graph, small in context.graphs:
+    replaced: set[int] = set()
+    for graph, small in reversed(context.graphs):  # callers first: a loop that one kernel call replaces has no body
+        if graph.computation.id in replaced:
+            plans.append(ComputationPlan(graph))
+            continue
         lookup = _no_measurement if requests is None else requests.lookup_in(graph)
-        plans.append(context.planner.plan(graph, lookup, strategy, small=small))
+        plan = context.planner.plan(graph, lookup, strategy, small=small)
+        replaced |= plan.replaced_computations
+        plans.append(plan)
+    plans.reverse()
     return plans
 
 

@@ -16,12 +16,13 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.recurrent.finder import RecurrentFinder
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder, StructuralMatches
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.passes.glue_ops import REASON, find_glue_ops
 from hlo_dispatch.passes.ownership import InstructionOwnership
-from hlo_dispatch.pattern.table import Attention
+from hlo_dispatch.pattern.table import Attention, Recurrent
 from hlo_dispatch.selection.candidate import Candidate, KernelSupportQuery
 from hlo_dispatch.selection.decide import Decision
 from hlo_dispatch.selection.family_cost_models import cost_model_of
@@ -56,6 +57,18 @@ class ComputationPlan:
     def dispatched(self) -> list[Candidate]:
         return [decision.candidate for _, decision in self.decisions.values() if decision.candidate is not None]
 
+    @property
+    def replaced_computations(self) -> set[int]:
+        """Ids of the computations of loops that kernel calls replace."""
+        matches = [candidate.match for candidate in self.dispatched if isinstance(candidate.match.entry, Recurrent)]
+        pending = [called for match in matches for called in match.node.proto.called_computation_ids[:]]
+        found: set[int] = set()
+        while pending:
+            found.add(identifier := pending.pop())
+            for instruction in self.graph.module.computations[identifier].instructions[:]:
+                pending += instruction.called_computation_ids[:]
+        return found
+
 
 def plan_computation(
     graph: FlatGraph,
@@ -63,6 +76,7 @@ def plan_computation(
     patterns: StructuralFinder,
     routines: RoutineFinder,
     attentions: AttentionFinder,
+    recurrents: RecurrentFinder,
     decide_on: Callable[[Match], Decision],
     *,
     prefetched: Callable[[Match], Match | None] | None = None,
@@ -78,6 +92,7 @@ def plan_computation(
     """
     planner = _Planner(graph, matcher, decide_on, prefetched)
     found = patterns.find(graph) if patterns else StructuralMatches()
+    planner.plan_routines(recurrents.find(graph))
     planner.plan_routines(routines.find(graph))
     attention_nodes = planner.plan_attentions(attentions.find(graph))
     planner.plan.misses = list(found.misses.values())

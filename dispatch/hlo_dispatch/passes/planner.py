@@ -16,6 +16,7 @@ from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.recurrent.finder import RecurrentFinder
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.passes.mask_redirection import redirect_masks
@@ -54,6 +55,7 @@ class Planner:
     patterns: StructuralFinder
     routines: RoutineFinder
     attentions: AttentionFinder
+    recurrents: RecurrentFinder
     support_query: KernelSupportQuery
     matcher: Callable[[FlatGraph, Table, EpilogueFinder], Matcher] = Matcher
     decide: Decide = decide
@@ -71,6 +73,7 @@ class Planner:
             patterns=StructuralFinder(table),
             routines=RoutineFinder(table),
             attentions=AttentionFinder(table),
+            recurrents=RecurrentFinder(table),
             support_query=VendorSupportQuery(table),
         )
 
@@ -108,7 +111,8 @@ class Planner:
         redirect_masks(graph)
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
-            graph, matcher, self.patterns, self.routines, self.attentions, decide_on, prefetched=prefetched,
+            graph, matcher, self.patterns, self.routines, self.attentions, self.recurrents, decide_on,
+            prefetched=prefetched,
             query_glue_support=self.support_query if strategy.dispatches_all and groups_calls() else None,
         )  # fmt: skip
 

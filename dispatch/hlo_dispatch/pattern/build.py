@@ -23,6 +23,7 @@ from hlo_dispatch.pattern.op_kinds import (
     ANCHOR_OPCODES,
     ATTENTION_KERNELS,
     OP_KINDS,
+    RECURRENT_KERNELS,
     OpKind,
     default_op_kind,
 )
@@ -35,6 +36,7 @@ from hlo_dispatch.pattern.schema import (
     Eltwise,
     Epilogues,
     KernelEntry,
+    RecurrentEntry,
     RoutineEntry,
 )
 from hlo_dispatch.pattern.source import Keys, Source
@@ -47,6 +49,7 @@ from hlo_dispatch.pattern.table import (
     KernelBinding,
     Numerics,
     Parameter,
+    Recurrent,
     Reversed,
     Routine,
     ScoreStepKind,
@@ -261,6 +264,17 @@ class Builder:
         return Attention(
             name, entry.kernel, kernels[entry.kernel].score_steps, numerics, entry.formula, entry.origin,
             self.source.key_location(path),
+        )  # fmt: skip
+
+    def recurrent(self, name: str, entry: RecurrentEntry, kernels: Iterable[str]) -> Recurrent:
+        path: Keys = ("recurrents", name)
+        self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
+        self._one_of((*path, "kernel"), entry.kernel, RECURRENT_KERNELS, "recurrent kernel")
+        for dtype in entry.numerics:
+            self._one_of((*path, "numerics", dtype), dtype, DTYPES, "element type")
+        numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
+        return Recurrent(
+            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
         )  # fmt: skip
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:

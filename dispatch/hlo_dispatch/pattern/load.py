@@ -7,15 +7,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, AnchorKind, Attention, Binary, KernelBinding, Table
+from hlo_dispatch.pattern.table import Activation, AnchorKind, Attention, Binary, KernelBinding, Recurrent, Table
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.build import Builder
     from hlo_dispatch.pattern.schema import TableFile
+
+_Single = TypeVar("_Single", Attention, Recurrent)
 
 TablePath = str | os.PathLike[str]
 TABLES_VARIABLE = "HLO_DISPATCH_TABLES"
@@ -102,6 +104,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         tuple(path for path, _ in stamped),
         tuple(b.routine(name, entry, kernels, routines) for b, file in files for name, entry in file.routines.items()),
         _the_only([b.attention(name, e, kernels) for b, file in files for name, e in file.attentions.items()]),
+        _the_only([b.recurrent(name, e, kernels) for b, file in files for name, e in file.recurrents.items()]),
         digest.hexdigest(),
     )
 
@@ -131,6 +134,7 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
             "patterns",
             "routines",
             "attentions",
+            "recurrents",
         ):
             for name in getattr(file, section):
                 location = builder.source.key_location((section, name))
@@ -156,8 +160,8 @@ def _refuse_equal_anchors(anchors: Iterable[AnchorKind]) -> None:
         seen.append(anchor)
 
 
-def _the_only(found: Sequence[Attention]) -> tuple[Attention, ...]:
-    """At most one attention entry is allowed: all of them would match the same instructions."""
+def _the_only(found: Sequence[_Single]) -> tuple[_Single, ...]:
+    """At most one entry of such a section is allowed: all of them would match the same instructions."""
     if len(found) > 1:
         location = found[1].location
         problem = f"{found[1].name!r} takes what {found[0].name!r} takes"

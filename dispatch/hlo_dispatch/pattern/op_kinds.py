@@ -152,3 +152,6 @@ QUANTIZED_WEIGHT_TYPES = frozenset(("s4", "s8"))
 
 ATTENTION_KERNELS = ("own.attention",)
 """Kernels for attention."""
+
+RECURRENT_KERNELS = ("onednn.recurrent",)
+"""Kernels for recurrent layers."""

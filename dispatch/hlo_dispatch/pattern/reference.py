@@ -81,6 +81,8 @@ def reference() -> str:
         _keys(schema.RoutineEntry),
         "### `attentions: {name: ...}`\n",
         _keys(schema.AttentionEntry),
+        "### `recurrents: {name: ...}`\n",
+        _keys(schema.RecurrentEntry),
     ]
     return "\n".join(parts)
 

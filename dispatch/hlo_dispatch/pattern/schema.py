@@ -187,6 +187,15 @@ class AttentionEntry(_Entry):
     origin: Text = Field(description="who computes it, and in which model")
 
 
+class RecurrentEntry(_Entry):
+    formula: Text = Field(description="what it computes, for people")
+    kernel: KernelName = Field(description="the kernel that computes it, onednn.recurrent")
+    numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
+        description="per element type of what it reads and gives; the coarsest counts"
+    )
+    origin: Text = Field(description="who computes it, and in which model")
+
+
 class TableFile(_Entry):
     version: Annotated[int, Field(ge=1, le=1)] = Field(description="1, the version of the language")
     activations: dict[Name, ActivationEntry] = Field({}, description="functions of one variable")
@@ -197,3 +206,4 @@ class TableFile(_Entry):
     patterns: dict[Name, PatternEntry] = Field({}, description="structural expressions and the kernels they become")
     routines: dict[Name, RoutineEntry] = Field({}, description="library calls and transforms that a kernel computes")
     attentions: dict[Name, AttentionEntry] = Field({}, description="a softmax between two products")
+    recurrents: dict[Name, RecurrentEntry] = Field({}, description="a loop over the steps of a recurrent layer")

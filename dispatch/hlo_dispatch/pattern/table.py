@@ -217,6 +217,22 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Recurrent:
+    """The recurrent entry: a loop whose body computes a recurrent cell, and the kernel that computes all steps."""
+
+    name: str
+    kernel: str
+    numerics: Mapping[str, Numerics]
+    """By the element types of operands and result."""
+    formula: str
+    origin: str
+    location: SourceLocation
+
+    def describe(self) -> str:
+        return f"{self.name} by {self.kernel}"
+
+
+@dataclass(frozen=True)
 class Table:
     """The content of all shipped and user's files."""
 
@@ -230,6 +246,7 @@ class Table:
     sources: tuple[Path, ...]
     routines: tuple[Routine, ...]
     attentions: tuple[Attention, ...]
+    recurrents: tuple[Recurrent, ...]
     fingerprint: str = field(repr=False)
     """Changes whenever any byte of any source does; part of every cache key."""
 

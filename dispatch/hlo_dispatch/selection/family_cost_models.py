@@ -11,7 +11,7 @@ from typing import Any
 from hlo_dispatch.match.match import FOLDED, FULL_MATCH, Match, Variant
 from hlo_dispatch.pattern.op_kinds import MAY_BE_GLUE_OPS
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import AnchorKind, Attention, Routine
+from hlo_dispatch.pattern.table import AnchorKind, Attention, Recurrent, Routine
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.cost_model import (
     GEMV_KERNEL,
@@ -90,11 +90,19 @@ class _AttentionCostModel(CostModel):
         return True, f"XLA writes {scores:,} scores to memory and reads them again; the kernel keeps none"
 
 
+class _RecurrentCostModel(CostModel):
+    def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """XLA runs some loops of its own a step, and reads plain weights."""
+        steps, rows = match.operands[0].sizes[:2]
+        return True, f"XLA runs {steps} steps of several loops over {rows} rows; one call computes them all"
+
+
 _COST_MODELS: dict[type[Any], CostModel] = {
     AnchorKind: AnchorCostModel(),
     Pattern: _PatternCostModel(),
     Routine: _RoutineCostModel(),
     Attention: _AttentionCostModel(),
+    Recurrent: _RecurrentCostModel(),
 }
 
 

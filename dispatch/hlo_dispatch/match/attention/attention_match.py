@@ -9,6 +9,7 @@ from typing import Any
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.match.attention.steps import ScoreStep
+from hlo_dispatch.match.described_view import described
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.table import Attention, Numerics, ScoreStepKind, short
 
@@ -70,22 +71,10 @@ def _attributes(
 ) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for role, view in zip((*ROLES, "dst"), (*sources, destination), strict=True):
-        attributes |= {f"{role}_{name}": value for name, value in _described(view).items()}
+        attributes |= {f"{role}_{name}": value for name, value in described(view).items()}
     for number, step in enumerate(steps):
-        described = {} if step.view is None else _described(step.view)
+        operand = {} if step.view is None else described(step.view)
         facts = {"value": float(step.value), "distance": step.mask and step.mask.distance}
         named = {name: facts[fact] for name, fact in kinds[step.kind].attributes.items()}
-        attributes[f"score_{number}"] = {"kind": step.kind, **described, **named}
+        attributes[f"score_{number}"] = {"kind": step.kind, **operand, **named}
     return attributes
-
-
-def _described(view: View) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "type": view.element_type,
-        "dims": view.sizes,
-        "strides": view.strides,
-    }
-    elements = view.node.shape.elements
-    if view.offset or elements != 1 + sum((size - 1) * stride for size, stride in view.dimensions):
-        found |= {"offset": view.offset, "elements": elements}
-    return found
