@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_dispatch.match.recurrent.elementwise_points import Array, ElementwisePoints, Source
+from hlo_dispatch.match.recurrent.elementwise_points import Array, ElementwisePoints, SourceElements
 
 _CLOSE = 1e-6
 _SEED = 5
@@ -25,7 +25,7 @@ class Cell:
 
     kind: str
     """What the kernel calls it: lstm, gru, gru_complement, tanh, relu."""
-    gates: tuple[tuple[Source, ...], ...]
+    gates: tuple[tuple[SourceElements, ...], ...]
     """The summands of each pre-activation, in the kernel's order of gates; GRU has its last gate's hidden ones apart,
     as a fourth."""
 
@@ -47,10 +47,10 @@ _NAMES = {
 class Signature:
     """The values that a cell reads besides biases."""
 
-    hidden: tuple[Source, ...]
+    hidden: tuple[SourceElements, ...]
     """Products of the state."""
-    state: Source | None
-    cell_state: Source | None
+    state: SourceElements | None
+    cell_state: SourceElements | None
     state_count: int
     """How many results are the next states; what follows has to equal the first."""
 
@@ -118,13 +118,13 @@ def recognise_cell(points: ElementwisePoints, signature: Signature, samples: int
 
 def _sums(
     points: ElementwisePoints,
-    values: Mapping[Source, Array],
+    values: Mapping[SourceElements, Array],
     results: Sequence[Array],
-    summands: Sequence[Source],
-    hidden: Sequence[Source],
-) -> list[tuple[Source, ...]]:
+    summands: Sequence[SourceElements],
+    hidden: Sequence[SourceElements],
+) -> list[tuple[SourceElements, ...]]:
     """The summands by sum; each product of the state begins one."""
-    sums: list[list[Source]] = [[source] for source in hidden]
+    sums: list[list[SourceElements]] = [[source] for source in hidden]
     step = np.linspace(0.4, 0.9, len(next(iter(values.values()))))
     for source in summands:
         if source in hidden:
@@ -139,7 +139,7 @@ def _sums(
     return [tuple(found) for found in sums]
 
 
-def _may_be(order: Sequence[tuple[Source, ...]], hidden: Sequence[Source]) -> bool:
+def _may_be(order: Sequence[tuple[SourceElements, ...]], hidden: Sequence[SourceElements]) -> bool:
     """Whether each gate has a product of the state, but GRU's third, whose product is the fourth."""
     without = [place for place, gate in enumerate(order) if not set(gate) & set(hidden)]
     return without == ([2] if len(hidden) < len(order) else [])

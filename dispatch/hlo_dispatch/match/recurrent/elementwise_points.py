@@ -23,7 +23,7 @@ _MAX_OPS = 512
 _COPIES = frozenset(("copy", "reduce-precision", INSERTED_COPY))
 
 
-class Source(NamedTuple):
+class SourceElements(NamedTuple):
     """Elements of an array that the function reads."""
 
     node: Node
@@ -57,11 +57,13 @@ class ElementwisePoints:
         self._results = [self._follow(node, offsets) for node, offsets in results]
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SourceElements]:
         """The elements that the function reads."""
-        return [Source(*value) for value, operands in self._steps.items() if not operands and self._reads(value[0])]
+        return [
+            SourceElements(*value) for value, operands in self._steps.items() if not operands and self._reads(value[0])
+        ]
 
-    def evaluate(self, values: Mapping[Source, Array]) -> list[Array]:
+    def evaluate(self, values: Mapping[SourceElements, Array]) -> list[Array]:
         """The results, of these values of the sources."""
         known: dict[tuple[Node, tuple[int, ...]], Any] = {**values}
         with np.errstate(all="ignore"):

@@ -19,7 +19,12 @@ from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.recurrent.call_builder import Block, CallBuilder
 from hlo_dispatch.match.recurrent.cell import Cell, Signature, recognise_cell
-from hlo_dispatch.match.recurrent.elementwise_points import ElementwisePoints, NotElementwise, Source
+from hlo_dispatch.match.recurrent.elementwise_points import (
+    ElementwisePoints,
+    NotElementwise,
+    Offsets,
+    SourceElements,
+)
 from hlo_dispatch.match.recurrent.loop_roles import LoopRoles
 from hlo_dispatch.match.recurrent.not_recurrent import NotRecurrent, refuse
 from hlo_dispatch.match.recurrent.products import Product, read_product
@@ -89,15 +94,16 @@ def _read(entry: Recurrent, node: Node, loop: CountedLoop) -> Match | Refusal | 
                 return None
             products[dot] = product
     states = {product.state for product in products.values() if product.state is not None}
-    if len(states) != 1 or loop.body.root.opcode != "tuple":
+    has_input = any(loop.stacked_input(value) is not None for value in loop.body.nodes)
+    if len(states) != 1 or not has_input:
         return None
     try:
-        return _Attempt(entry, LoopRoles.of(node, loop, products, states.pop())).match()
+        return _RecurrentAttempt(entry, LoopRoles.of(node, loop, products, states.pop())).match()
     except NotRecurrent as error:
         return error.refusal
 
 
-class _Attempt:
+class _RecurrentAttempt:
     """One match attempt."""
 
     def __init__(self, entry: Recurrent, roles: LoopRoles) -> None:
@@ -141,7 +147,7 @@ class _Attempt:
         except NotElementwise as error:
             refuse(f"%{error.node.name} ({error.node.opcode}) is no part of a recurrent cell", error.node)
 
-    def _cell(self, points: ElementwisePoints, blocks: Mapping[Source, Block]) -> Cell:
+    def _cell(self, points: ElementwisePoints, blocks: Mapping[SourceElements, Block]) -> Cell:
         roles, loop = self._roles, self._roles.loop
         if any(loop.element_of(source.node) == loop.induction_element for source in blocks):
             refuse("what the body computes depends on the step's number; masks stay with XLA", roles.node)
@@ -162,19 +168,19 @@ class _Attempt:
         is_product = node in self._roles.products
         return is_product or loop.element_of(node) is not None or loop.stacked_input(node) is not None
 
-    def _is_hidden(self, source: Source) -> bool:
+    def _is_hidden(self, source: SourceElements) -> bool:
         product = self._roles.products.get(source.node)
         return product is not None and product.state is not None
 
-    def _is_input(self, source: Source) -> bool:
+    def _is_input(self, source: SourceElements) -> bool:
         product = self._roles.products.get(source.node)
         return source.node.opcode == "dynamic-slice" if product is None else product.state is None
 
-    def _only(self, gate: Sequence[Source], is_kind: Callable[[Source], bool]) -> Source | None:
+    def _only(self, gate: Sequence[SourceElements], is_kind: Callable[[SourceElements], bool]) -> SourceElements | None:
         found = [source for source in gate if is_kind(source)]
         return found[0] if len(found) == 1 else None
 
-    def _block(self, source: Source) -> Block:
+    def _block(self, source: SourceElements) -> Block:
         """Where the elements of the source lie."""
         rows, units = self._samples
         offsets = np.array(source.offsets)
@@ -185,7 +191,7 @@ class _Attempt:
             refuse(f"the elements of %{source.node.name} are not read row by row", source.node)
         return Block(source.node, first, row, unit)
 
-    def _state_source(self, blocks: Mapping[Source, Block], element: int | None) -> Source | None:
+    def _state_source(self, blocks: Mapping[SourceElements, Block], element: int | None) -> SourceElements | None:
         """The state before, read at the element that is computed."""
         wanted = (self._roles.rows, self._roles.units)
         for source, block in blocks.items():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_dispatch.analysis.counted_loop import CountedLoop, StackedAccess, peel_inserted_copies
+from hlo_dispatch.analysis.counted_loop import CountedLoop, StackedAccess
 from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
-from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, rebase
 from hlo_dispatch.match.anchors.anchor import unsupported_types
 from hlo_dispatch.match.anchors.dot import matrix_views, merge_row_major
 
@@ -46,19 +46,30 @@ def read_product(loop: CountedLoop, dot: Node) -> Product | None:
         weights = _invariant(loop, matrix_views(dot.operands[1 - number], [], [other.contracting, other.free]))
         if weights is None:
             continue
-        for data in matrix_views(dot.operands[number], [], [side.free, side.contracting]):
+        for view in matrix_views(dot.operands[number], [], [side.free, side.contracting]):
+            data = _without_inserted_copies(view)
             element, access = loop.element_of(data.node), loop.stacked_input(data.node)
             if element is not None and not loop.is_invariant(element):
-                source = data._replace(node=peel_inserted_copies(data.node))
-                return Product(dot, rows, columns, source, element, None, *weights)
+                return Product(dot, rows, columns, data, element, None, *weights)
             if access is not None:
                 return Product(dot, rows, columns, data, None, access, *weights)
     return None
 
 
 def _invariant(loop: CountedLoop, views: list[View]) -> tuple[View, int] | None:
-    for view in views:
+    for view in map(_without_inserted_copies, views):
         element = loop.element_of(view.node)
         if element is not None and loop.is_invariant(element):
-            return view._replace(node=peel_inserted_copies(view.node)), element
+            return view, element
     return None
+
+
+def _without_inserted_copies(view: View) -> View:
+    """The view over what was copied, maybe into another layout: a call in place of the loop needs no copies."""
+    while view.node.opcode == INSERTED_COPY:
+        source = view.node.operands[0]
+        copied = rebase(view, source, source.shape.strides)
+        if not isinstance(copied, View):
+            break
+        view = copied
+    return view
