@@ -14,6 +14,7 @@ from hlo_dispatch.api import rewrite
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.bench.thunks import instruction_seconds
+from hlo_dispatch.bench.time_by_kind import time_by_kind
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.entry_parameters import remove_donation
@@ -74,6 +75,8 @@ class TimeProfile:
     """Largest in stock first."""
     left: tuple[LeftInstruction, ...]
     """Largest first."""
+    kinds: dict[str, dict[str, Any]]
+    """Of both, their `TimeByKind`; a call group's time is shared among its members there."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON."""
@@ -117,6 +120,7 @@ def profile_module(
         "dispatched": partial(executable.Executable(Module.from_bytes(grouped)), operands),
     }
     times = interleaved(calls, seconds=seconds)
+    kinds = {name: time_by_kind(call, runs=runs, seconds=0).to_dict() for name, call in calls.items()}
     rewritten = Module.from_bytes(after)
     if grouped != after:
         calls["dispatched"] = partial(executable.Executable(rewritten), operands)
@@ -133,6 +137,7 @@ def profile_module(
         dispatched_instructions=sum(dispatched.values()),
         regions=_regions(ungrouped.report, before, stock, dispatched),
         left=_left(ungrouped.report, rewritten, dispatched),
+        kinds=kinds,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,14 @@ class GenerationPlan:
     def dtype_of(self, way: str) -> str:
         return self.dtype or ("f32" if way.startswith("frozen") else "bf16")
 
+    def name(self, way: str, form: str) -> str:
+        return f"{self.size} {self.dtype_of(way)} {way} {form}"
+
+    @property
+    def names(self) -> list[str]:
+        """Of all entries."""
+        return [self.name(way, form) for way in self.ways for form in self.forms]
+
     @property
     def measured(self) -> dict[str, dict[str, int]]:
         """Name → request."""
@@ -45,10 +53,15 @@ class GenerationPlan:
         return prefills | tokens | more
 
 
-def run(plan: GenerationPlan, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """One entry for each form and way; what failed has a problem instead of times."""
-    entries: list[dict[str, Any]] = []
+def run(plan: GenerationPlan, say: Callable[[str], None], done: Container[str] = ()) -> Iterator[dict[str, Any]]:
+    """One entry for each way and form, after each way; what failed has a problem instead of times.
+
+    Args:
+        done: names of entries; a way that has all of them is left out.
+    """
     for way in plan.ways:
+        if all(plan.name(way, form) in done for form in plan.forms):
+            continue
         found = {form: _empty(plan, form, way) for form in plan.forms}
         workers: dict[str, Worker] = {}
         try:
@@ -69,14 +82,13 @@ def run(plan: GenerationPlan, say: Callable[[str], None]) -> list[dict[str, Any]
         finally:
             for worker in workers.values():
                 worker.close()
-        entries += found.values()
-    return entries
+        yield from found.values()
 
 
 def _empty(plan: GenerationPlan, form: str, way: str) -> dict[str, Any]:
     dtype = plan.dtype_of(way)
     return {
-        "name": f"{plan.size} {dtype} {way} {form}", "size": plan.size, "dtype": dtype, "way": way, "form": form,
+        "name": plan.name(way, form), "size": plan.size, "dtype": dtype, "way": way, "form": form,
         "samples": {name: [] for name in plan.measured},
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ def entries() -> list[dict[str, Any]]:
     plan = campaign.GenerationPlan(
         "tiny", ("scan", "unrolled"), ("frozen-int8",), "", (160, 256), "heuristic", turns=1, is_profiled=True
     )
-    return campaign.run(plan, lambda _: None)
+    return list(campaign.run(plan, lambda _: None))
 
 
 def test_what_is_measured(entries: list[dict[str, Any]]) -> None:

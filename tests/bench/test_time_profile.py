@@ -43,6 +43,8 @@ def test_nothing_dispatched_leaves_everything(module: bytes) -> None:
     found = profile_module(module, policy="never", runs=2, seconds=0.01)
     assert [region.dispatched for region in found.regions] == [None]
     assert sum(left.seconds for left in found.left) == pytest.approx(found.dispatched_instructions)
+    assert found.kinds.keys() == {"stock", "dispatched"}
+    assert all(kinds["seconds"]["products"] > 0 for kinds in found.kinds.values())
 
 
 def test_work_that_goes_on_lasts_until_its_end() -> None:

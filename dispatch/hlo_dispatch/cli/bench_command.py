@@ -157,6 +157,7 @@ def bench_generate(
     policy: Annotated[str, typer.Option(help="measure, stored, heuristic or always.")] = "measure",
     profile: Annotated[bool, typer.Option("--profile", help="Also a token's time by kind of instruction.")] = False,
     output: Output = None,
+    resume: Resume = False,
     as_json: Json = False,
 ) -> None:
     """Measure a language model's prefill and decoding: loops over layers in three forms, jitted and frozen."""
@@ -178,10 +179,14 @@ def bench_generate(
         is_profiled=profile,
     )
     results = Results.open(output or default_path("generation"), "generation")
-    entries = campaign.run(plan, _say)
-    for entry in entries:
-        results.put(entry)
-    _finish(results, entries, as_json, lambda: view.print_generation(console(), entries), interrupted=False)
+    interrupted = False
+    try:
+        for entry in campaign.run(plan, _say, results if resume else ()):
+            results.put(entry)
+    except KeyboardInterrupt:
+        interrupted = True
+    entries = [entry for name in plan.names for entry in [results.get(name)] if entry is not None]
+    _finish(results, entries, as_json, lambda: view.print_generation(console(), entries), interrupted)
 
 
 Files = Annotated[

@@ -1,4 +1,4 @@
-"""Command `profile`: time by region, and the largest instructions that stay in generated code."""
+"""Command `profile`: time by region and by kind, and the largest instructions that stay in generated code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hlo_dispatch.cli.sources import optimized_source
 from hlo_dispatch.ir import module_files
-from hlo_dispatch.report.terminal import console, make_table, row
+from hlo_dispatch.report.terminal import console, make_table, print_content, row
 from hlo_dispatch.report.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def profile(
         Path | None, typer.Option("--output", "-o", metavar="OUT", help="Add it to these results.")
     ] = None,
 ) -> None:
-    """Run a program stock and dispatched; list each region's time, and the largest of what is left."""
+    """Run a program stock and dispatched; list each region's time, the largest of what is left, and time by kind."""
     from hlo_dispatch.bench.profile import profile_module
     from hlo_dispatch.selection.decide import policy_or_default
 
@@ -81,7 +81,9 @@ def _module(program: str, dtype: str, batch: int, small: bool) -> bytes | str:
 
 
 def print_profile(found: TimeProfile) -> None:
-    """Regions, what is left, and two closing lines."""
+    """Regions, what is left, time by kind, and two closing lines."""
+    from hlo_dispatch.bench.kinds_view import kinds_content
+
     out = console()
     if found.regions:
         table = make_table("", "region", "result", "computed by", "stock", "of stock", "dispatched", "faster by")
@@ -103,6 +105,7 @@ def print_profile(found: TimeProfile) -> None:
         share = f"{left.seconds / found.dispatched_instructions:.0%}"
         row(table, str(left.count), left.opcode, left.shape, left.name, duration(left.seconds), share)
     out.print(table)
+    print_content(out, kinds_content(found.kinds))
     rest = sum(left.seconds for left in found.left)
     out.print(
         Text(
