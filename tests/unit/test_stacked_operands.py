@@ -7,9 +7,12 @@ import re
 import pytest
 from running import rewritten, rewritten_and_run
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.analysis.stacked_slices import slices_of, stacked_slice
 from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
+from matching import parsed
 
 X, W, STACK = "f32[8,64]{1,0}", "f32[64,64]{1,0}", "f32[3,64,64]{2,1,0}"
 PRODUCT = f"{X} dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
@@ -108,6 +111,26 @@ def test_what_is_not_contiguous_is_copied(stack: str, sizes: str) -> None:
     part = f"f32[{sizes}]{{2,1,0}} dynamic-slice(stack, i, i, i), dynamic_slice_sizes={{{sizes}}}"
     body = f"layer = {part}\n  w = {W} bitcast(layer)\n  ROOT y = {PRODUCT}"
     assert_reads_copy(rewritten_and_run(program(body, stack)))
+
+
+@pytest.mark.parametrize(
+    ("stack", "sizes", "stride"),
+    [
+        ("s4[3,4,6]{2,1,0:E(4)}", "1,4,6", 12),
+        ("s4[3,5,5]{2,1,0:E(4)}", "1,5,5", None),
+        ("s8[3,5,5]{2,1,0}", "1,5,5", 25),
+        ("f32[3,0,5]{2,1,0}", "1,0,5", None),
+    ],
+)
+def test_layers_begin_with_bytes(stack: str, sizes: str, stride: int | None) -> None:
+    """Of four bits, a layer of an odd number of elements begins within a byte; no layer without elements is read."""
+    element_type, _, layout = stack[: stack.index("[")], *stack.partition("{")[1:]
+    part = f"{element_type}[{sizes}]{{{layout} dynamic-slice(stack, i, zero, zero), dynamic_slice_sizes={{{sizes}}}"
+    module = parsed(program(f"ROOT layer = {part}", stack))
+    graph = FlatGraph(module, module.entry)
+    found = stacked_slice(graph.root)
+    assert (None if found is None else found.stride) == stride
+    assert bool(slices_of(graph, set(graph.nodes))) == (stride is not None)
 
 
 LOOP = """

@@ -33,11 +33,11 @@ def stacked_slice(node: Node) -> StackedSlice | None:
     shape, sizes = source.operands[0].shape, source.shape.dimensions
     stack = _without_bitcasts(source.operands[0])
     dimensions = [d for d in reversed(shape.minor_to_major) if shape.dimensions[d] > 1]
-    if not dimensions or shape.minor_to_major != source.shape.minor_to_major:
+    if not dimensions or not source.shape.elements or shape.minor_to_major != source.shape.minor_to_major:
         return None
     outermost = dimensions[0]
     is_contiguous = all(size == shape.dimensions[d] for d, size in enumerate(sizes) if d != outermost)
-    bits = shape.bytes * 8 // shape.elements * shape.strides[outermost]
+    bits = (shape.packed_bits or shape.bytes * 8 // shape.elements) * shape.strides[outermost]
     if not is_contiguous or bits % 8 or stack.top_level_id is None or stack.shape.element_type != shape.element_type:
         return None
     count = shape.dimensions[outermost] - sizes[outermost] + 1
