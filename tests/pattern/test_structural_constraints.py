@@ -218,6 +218,18 @@ def test_a_broadcast_along_one_element(tmp_path: Path) -> None:
     assert not find(tmp_path, F48, "x + broadcast(y, along=last)").matches
 
 
+@pytest.mark.parametrize(("operand", "matches"), [("1,8", True), ("8,1", True), ("2,4", False)])
+def test_an_operand_of_a_degenerate_broadcast_may_have_ones(tmp_path: Path, operand: str, matches: bool) -> None:
+    """Such as the weights of one layer, sliced from a stack."""
+    body = f"""
+        x = f32[1,1,8]{{2,1,0}} parameter(0)
+        y = f32[{operand}]{{1,0}} parameter(1)
+        t = f32[1,1,8]{{2,1,0}} bitcast(y)
+        ROOT r = f32[1,1,8]{{2,1,0}} add(x, t)
+    """
+    assert bool(find(tmp_path, body, "x + broadcast(y, along=last)").matches) == matches
+
+
 @pytest.mark.parametrize(
     ("result", "operand", "dimensions", "matches"),
     [

@@ -7,7 +7,7 @@ the value's name, or as a keyword inside the expression: `broadcast(scale, along
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -136,13 +136,18 @@ def _along(node: Any, expected: tuple[int, ...] | str | None, _: ConstraintConte
     numbers = _but_last(node, have) if expected == BUT_LAST else cast("tuple[int, ...]", expected)
     counted = [number % rank if -rank <= number < rank else -1 for number in numbers]
     if is_broadcast and node.opcode != "broadcast":
-        # Along dimensions of one element XLA writes a bitcast: the operand's dimensions, and ones elsewhere.
-        sizes = tuple(have[number] for number in counted if number >= 0)
+        # Along dimensions of one element XLA writes a bitcast: the operand's dimensions, and ones anywhere. A slice of
+        # stacked weights has ones, too.
+        sizes = [have[number] for number in counted if number >= 0]
         others = (size for number, size in enumerate(have) if number not in counted)
-        return sizes == node.operands[0].shape.dimensions and all(size == 1 for size in others)
+        return all(size == 1 for size in others) and _long(sizes) == _long(node.operands[0].shape.dimensions)
     named = list(node.proto.dimensions)
     # A broadcast may also permute; a reduction's dimensions have no order.
     return named == counted if is_broadcast else sorted(named) == sorted(counted)
+
+
+def _long(sizes: Sequence[int]) -> list[int]:
+    return [size for size in sizes if size != 1]
 
 
 def _but_last(node: Any, have: tuple[int, ...]) -> tuple[int, ...]:
