@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
 
 MIXED, POSITIVE = "mixed", "positive"
 KINDS = (MIXED, POSITIVE)
@@ -20,6 +20,7 @@ LOWER, UPPER = "lower_triangle", "upper_triangle"
 _LARGEST_INDEX = 2
 _QUANTIZED = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16)}
 """Integer types of quantized values, and their bounds (the upper one exclusive)."""
+_FLOATS = FLOAT_TYPES | {"f64"}
 # Larger arrays repeat this many values; a prime, so that rows differ.
 _DIFFERENT_VALUES = 131_071
 
@@ -30,7 +31,8 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are
     small enough to be indices. Cholesky's matrices are positive definite; square ones of triangular systems, of
     LU and of QR have a dominant diagonal, so that rounding is all that results differ by; Householder reflectors
-    shrink what they reflect. Parameters that are named after a triangle are one.
+    shrink what they reflect. Matrices of a program with loops shrink what they multiply: else the smallest difference
+    would grow from one iteration to the next. Parameters that are named after a triangle are one.
     """
     random = np.random.default_rng(seed)
     operations = _operations(module)
@@ -48,6 +50,8 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
         if reflects and len(shape.dimensions) < most:
             # The factors tau: a reflector's vector has entries of variance 1/16, and its first one is 1.
             value = np.abs(value) / (1 + longest / 16)
+        if "while" in operations and len(shape.dimensions) >= 2 and shape.element_type in _FLOATS:
+            value = value * (2 / np.sqrt(max(shape.dimensions[-2:])))
         if number in triangles:
             value = triangles[number](value)
         values.append(np.ascontiguousarray(value.astype(dtype_of(shape), copy=False)))
