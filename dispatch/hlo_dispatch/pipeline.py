@@ -23,6 +23,7 @@ from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.dispatch import lower
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
 from hlo_dispatch.passes.match_and_select import flatten, match_and_select
+from hlo_dispatch.passes.narrow_updates import narrow_updates
 from hlo_dispatch.passes.partition.buffer_coalescing import coalesce_buffers
 from hlo_dispatch.passes.partition.constant_weights import (
     extract_constants,
@@ -49,6 +50,7 @@ from hlo_dispatch.selection.strategies import Strategy
 
 _INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
 _STACKS = Pass("in-place stacks", update_stacks_in_place)
+_NARROW = Pass("narrow in-place updates", narrow_updates)
 _FLATTEN = Pass("flatten", flatten)
 _SELECT = Pass("match and select", match_and_select)
 _LOWER = Pass("lower", lower, is_decisive=True)
@@ -59,11 +61,11 @@ _PADDING = Pass("async padding", insert_async_padding)
 _HUGE_PAGES = Pass("huge-page advice", advise_huge_pages)
 _VERIFY = Pass("verify", verify_changed)
 
-JIT = (_STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _HUGE_PAGES, _VERIFY)
+JIT = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _HUGE_PAGES, _VERIFY)
 """The passes on a module that JAX or another compiler shows."""
-REGION = (_STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
+REGION = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
 """On one region that is measured: its call is compared with stock's code, which has no huge pages either."""
-FROZEN = (_STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
+FROZEN = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
     Pass("prepacking", prepack),

@@ -51,7 +51,7 @@ def test_nothing_runs_behind_a_module_without_a_match() -> None:
     for text, policy in ((NOTHING, "always"), (PRODUCT, "never")):
         result, report = pipeline((), policy).run(from_text(text))
         assert result is None
-        assert names(report.passes) == (["parse"] if text is NOTHING else ["parse", *names(JIT)[:4]])
+        assert names(report.passes) == (["parse"] if text is NOTHING else ["parse", *names(JIT)[:5]])
 
 
 def test_a_frozen_module_is_split_by_further_passes() -> None:

@@ -5,12 +5,12 @@ that changed. `context.py` is what passes need and leave behind; `pass_runner.py
 verified one by one in strict mode; `pass_dump.py` writes the module behind each.
 
 1. `stacks_in_place.py` has loops change stacked caches where they lie, before anything is matched (`loop_state.py`
-   edits a loop's tuple). `match_and_select.py` flattens the module and has it planned. `mask_redirection.py`
-   prepares each flat graph, which matching does not change. `plan.py` walks it: recurrent layers and library
-   routines first, then attention, structural patterns and anchor ops, then the patterns that an anchor op outweighed;
-   `ownership.py` detects conflicts. `support_query.py` asks kernels for support and prefetches the likely questions.
-   `planner.py` says what to look for and how to select: a profile or a single-call measurement is the same pass with
-   another planner.
+   edits a loop's tuple), and `narrow_updates.py` updates bf16 buffers without widening them. `match_and_select.py`
+   flattens the module and has it planned. `mask_redirection.py` prepares each flat graph, which matching does not
+   change. `plan.py` walks it: recurrent layers and library routines first, then attention, structural patterns and
+   anchor ops, then the patterns that an anchor op outweighed; `ownership.py` detects conflicts. `support_query.py`
+   asks kernels for support and prefetches the likely questions. `planner.py` says what to look for and how to
+   select: a profile or a single-call measurement is the same pass with another planner.
 2. `glue_ops.py` plans ops that only pay inside a call group; `half_precision_results.py` lets a call write half
    precision where only glue ops read its result unrounded.
 3. `program_tuner.py` chooses among plan strategies under the policies `measure` and `stored`.
