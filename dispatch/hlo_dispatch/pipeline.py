@@ -17,6 +17,7 @@ from hlo_dispatch.autotune.measurement_requests import ModuleMeasurer
 from hlo_dispatch.ir.inline import inline_calls
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.passes.accumulation_code_motion.code_motion import move_accumulations
 from hlo_dispatch.passes.async_padding import insert_async_padding
 from hlo_dispatch.passes.call_groups.grouping import group_calls
 from hlo_dispatch.passes.context import PassContext
@@ -51,6 +52,7 @@ from hlo_dispatch.selection.strategies import Strategy
 _INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
 _STACKS = Pass("in-place stacks", update_stacks_in_place)
 _NARROW = Pass("narrow in-place updates", narrow_updates)
+_ACCUMULATIONS = Pass("accumulation code motion", move_accumulations)
 _FLATTEN = Pass("flatten", flatten)
 _SELECT = Pass("match and select", match_and_select)
 _LOWER = Pass("lower", lower, is_decisive=True)
@@ -61,11 +63,24 @@ _PADDING = Pass("async padding", insert_async_padding)
 _HUGE_PAGES = Pass("huge-page advice", advise_huge_pages)
 _VERIFY = Pass("verify", verify_changed)
 
-JIT = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _HUGE_PAGES, _VERIFY)
+JIT = (
+    _ACCUMULATIONS,
+    _STACKS,
+    _NARROW,
+    _FLATTEN,
+    _SELECT,
+    _LOWER,
+    _SMALL_CALLS,
+    _STRIDES,
+    _GROUPING,
+    _PADDING,
+    _HUGE_PAGES,
+    _VERIFY,
+)
 """The passes on a module that JAX or another compiler shows."""
 REGION = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
 """On one region that is measured: its call is compared with stock's code, which has no huge pages either."""
-FROZEN = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
+FROZEN = (_ACCUMULATIONS, _STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
     Pass("prepacking", prepack),

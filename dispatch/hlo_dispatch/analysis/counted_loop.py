@@ -75,6 +75,10 @@ class CountedLoop:
     def is_invariant(self, element: int) -> bool:
         return self.element_of(self.next_state[element]) == element
 
+    def numbers_iterations(self, index: Node) -> bool:
+        """Whether an integer is the number of each iteration, from 0 on."""
+        return loop_indices(self.body, self.trips, self._initial, [index]) == [list(range(self.trips))]
+
     def stacked_input(self, node: Node) -> StackedAccess | None:
         """The access of a dynamic-slice that reads slice after slice of an invariant."""
         element = self.element_of(node.operands[0]) if node.opcode == "dynamic-slice" else None

@@ -114,9 +114,15 @@ class MeasurementRequests:
         table: Table,
         knowledge: KnownMeasurements,
         frozen: AbstractSet[int] = frozenset(),
+        stock: Module | None = None,
     ) -> None:
-        """`frozen`: numbers of the frozen parameters."""
+        """
+        Args:
+            frozen: numbers of the frozen parameters.
+            stock: the module as XLA made it, where code was moved before matching.
+        """
         self.strategy, self._frozen = BEFORE_TRIAL, frozen
+        self._stock = stock
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
@@ -170,6 +176,11 @@ class MeasurementRequests:
         return BEFORE_TRIAL if self._has_several and not is_given_up else WITHOUT_TRIAL
 
     @property
+    def is_moved(self) -> bool:
+        """Whether code was moved before matching."""
+        return self._stock is not None
+
+    @property
     def has_frozen(self) -> bool:
         """Whether some parameters are frozen."""
         return bool(self._frozen)
@@ -177,13 +188,15 @@ class MeasurementRequests:
     @cached_property
     def program(self) -> str:
         """The program's digest in the store."""
-        entry = self._digests.of_computation(self._module.proto.entry_computation_id)
+        digests = self._digests if self._stock is None else Digests(self._stock)
+        entry = digests.of_computation(self._module.proto.entry_computation_id)
         frozen = f" frozen {sorted(self._frozen)}" if self._frozen else ""
-        # Trials of earlier releases say nothing: they left small calls alone.
+        # Trials of earlier releases say nothing: they left small calls alone, and code where it was.
+        moved = " moved" if self.is_moved else ""
         small = " small calls" if any(small for _, small in self._module.control_flow_computations()) else ""
         # Nor that they gave loops of unknown length up.
         unknown = " loops of unknown length" if math.inf in self._executions.values() else ""
-        settings = f"{self._table.fingerprint} {entry.hex()}{frozen}{small}{unknown}"
+        settings = f"{self._table.fingerprint} {entry.hex()}{frozen}{small}{moved}{unknown}"
         return hashlib.sha256(f"program {settings}".encode()).hexdigest()
 
     def begin(self, strategy: Strategy) -> None:

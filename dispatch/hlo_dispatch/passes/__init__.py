@@ -4,7 +4,8 @@ A pass is a function of (`Module`, `PassContext`) that edits the module in place
 that changed. `context.py` is what passes need and leave behind; `pass_runner.py` runs a list of them, timed, and
 verified one by one in strict mode; `pass_dump.py` writes the module behind each.
 
-1. `stacks_in_place.py` has loops change stacked caches where they lie, before anything is matched (`loop_state.py`
+1. Before anything is matched, `accumulation_code_motion/` computes what a loop accumulates, a scan's weight gradients,
+   behind it, `stacks_in_place.py` has loops change stacked caches where they lie (`loop_state.py`
    edits a loop's tuple), and `narrow_updates.py` updates bf16 buffers without widening them. `match_and_select.py`
    flattens the module and has it planned. `mask_redirection.py` prepares each flat graph, which matching does not
    change. `plan.py` walks it: recurrent layers and library routines first, then attention, structural patterns and

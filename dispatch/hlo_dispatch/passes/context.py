@@ -44,6 +44,8 @@ class PassContext:
     """Rewrites a copy of a module by a plan strategy, without measuring; gives None where nothing is dispatched."""
     dump: PassDump | None = None
 
+    stock: Module | None = None
+    """The module as XLA made it, where code was moved before matching."""
     graphs: list[tuple[FlatGraph, bool]] = field(default_factory=list[tuple[FlatGraph, bool]])
     """The flat graph of each computation, and whether that one runs inside a small call."""
     plans: list[ComputationPlan] = field(default_factory=list[ComputationPlan])

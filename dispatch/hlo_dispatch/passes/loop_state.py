@@ -1,10 +1,59 @@
-"""Loop state: the tuple that a loop or a branch takes, whose elements passes add, replace and retype."""
+"""Loop state: the tuple that a loop carries or that a branch takes, and edits of its elements and their types."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.ir.builder import InstructionBuilder
+from hlo_dispatch.ir.editor import Editor
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
 from hlo_dispatch.ir.shape import row_major
+
+
+def can_change_state(
+    module: Module, caller: Editor, instruction: InstructionProto, number: int, callee: FlatGraph
+) -> bool:
+    """Whether the type of the tuple may change: nothing else calls the callee or reads the tuple as a whole.
+
+    Args:
+        instruction: a `while` or a `conditional` of the caller.
+        number: number of the operand that becomes the callee's parameter.
+        callee: the loop's body, or the branch.
+    """
+    is_loop, identifier = instruction.opcode == "while", callee.computation.id
+    everywhere = (i for computation in module.proto.computations[:] for i in computation.instructions[:])
+    calls = sum(identifier in i.called_computation_ids[:] for i in everywhere)
+    if caller.instructions[instruction.operand_ids[number]].opcode != "tuple" or calls > 1:
+        return False
+    parameter = next(node for node in callee.nodes if node.opcode == "parameter")
+    if any(user.opcode != "get-tuple-element" for user in parameter.users):
+        return False
+    if not is_loop:
+        return True
+    users = [caller.instructions[user] for user in caller.users(instruction.id)]
+    escapes = caller.root_id == instruction.id or any(user.opcode != "get-tuple-element" for user in users)
+    return not escapes and callee.root.opcode == "tuple"
+
+
+def replace_elements(
+    caller: Editor, instruction: InstructionProto, number: int, elements: Mapping[int, InstructionProto]
+) -> InstructionProto:
+    """Give a loop or a branch a tuple with these elements, by index; returns the tuple."""
+    operand = caller.instructions[instruction.operand_ids[number]]
+    operands, shapes = operand.operand_ids[:], operand.shape.tuple_shapes[:]
+    for index, value in elements.items():
+        operands[index:], shapes[index:] = (
+            [value.id, *operands[index + 1 :]],
+            [value.shape, *shapes[index + 1 :]],
+        )
+    state = caller.before(instruction.id, operand).tuple(operands, shapes, operand.name)
+    caller.set_operand(instruction.id, number, state.id)
+    if instruction.opcode == "while":
+        caller.mutable(instruction.id).shape.CopyFrom(state.shape)
+    caller.remove_dead_code({operand.id})
+    return state
 
 
 def placeholder(builder: InstructionBuilder) -> InstructionProto:

@@ -32,22 +32,34 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
         is_always = context.planner.policy == "always"
         context.plans = _plans(context, ALL_SUPPORTED_UNCONDITIONALLY if is_always else COST_MODEL)
         return set()
-    requests = MeasurementRequests(module, context.table, context.knowledge, context.frozen)
+    requests = MeasurementRequests(module, context.table, context.knowledge, context.frozen, context.stock)
     if context.strategy is not None:
         context.plans = _plans(context, context.strategy, requests)
         return set()
-    rewritten = context.rewritten
+    rewritten, stock = context.rewritten, context.stock or module
     tuner = ProgramTuner(
-        module=module,
+        stock=stock,
         requests=requests,
         knowledge=context.knowledge,
         measure=_measurer(module, context),
         support_query=context.planner.support_query,
         plan=lambda strategy: _plans(context, strategy, requests),
-        rewritten=lambda strategy: rewritten(module, strategy, context) if rewritten is not None else None,
+        rewritten=lambda strategy: rewritten(stock, strategy, context) if rewritten is not None else None,
     )
     context.plans = tuner.choose_plans()
     context.saved = tuner.saved(context.plans)
+    if context.stock is not None and tuner.is_stock and not any(plan.dispatched for plan in context.plans):
+        return _restore(module, context)
+    return set()
+
+
+def _restore(module: Module, context: PassContext) -> set[int]:
+    """Make the module what XLA made it."""
+    assert context.stock is not None
+    module.proto.CopyFrom(context.stock.proto)
+    module.index()
+    context.stock = None
+    context.changed.clear()
     return set()
 
 

@@ -25,7 +25,7 @@ class Pass:
     run: Callable[[Module, PassContext], AbstractSet[int]]
     """Returns ids of the computations that it changed."""
     is_decisive: bool = False
-    """Whether no later pass runs where this one changes nothing."""
+    """Whether no later pass runs where this one changes nothing, unless a pass before moved code."""
 
 
 def run_passes(passes: Iterable[Pass], module: Module, context: PassContext) -> bool:
@@ -43,7 +43,7 @@ def run_passes(passes: Iterable[Pass], module: Module, context: PassContext) -> 
             _verify(module, changed, one.name)
         if changed and context.dump is not None:
             context.dump.write(module, one.name)
-        if one.is_decisive and not changed:
+        if one.is_decisive and not changed and context.stock is None:
             return False
     return True
 

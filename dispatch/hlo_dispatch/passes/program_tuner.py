@@ -7,6 +7,7 @@ in the remaining time. Once all regions are measured, it tries the plans of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,8 @@ Plans = list[ComputationPlan]
 class ProgramTuner:
     """The tuner of one module; `choose_plans()` is called once."""
 
-    module: Module
+    stock: Module
+    """The module as XLA made it."""
     requests: MeasurementRequests
     knowledge: KnownMeasurements
     measure: ModuleMeasurer | None
@@ -56,7 +58,7 @@ class ProgramTuner:
         if known is not None:
             if known.disturbed_attempts < _MAX_RESUMPTIONS:
                 self.measure.resume()
-                self.measure.reserve(self.module)
+                self.measure.reserve(self.stock)
         plans = self._measure(self.measure, program, plans)
         if known is not None:
             self.measure.finish(program)
@@ -72,6 +74,12 @@ class ProgramTuner:
             return None if verdict.trip_limit else verdict.gain
         measured = [d.saved for plan in plans for _, d in plan.decisions.values() if d.saved is not None]
         return sum(measured) if measured else None
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether stock won the whole-program trial."""
+        verdict = self._verdict()
+        return verdict is not None and verdict.chosen == STOCK
 
     def _verdict(self) -> Measurement | None:
         """The stored whole-program trial; None where it decides nothing."""
@@ -89,9 +97,9 @@ class ProgramTuner:
         """Measure the program and its regions as far as the budget goes; returns the newest plans."""
         pending, possible_calls = self.requests.pending(), self._possible_calls(plans)
         had_regions = bool(pending)
-        if pending and possible_calls >= _MIN_CALLS_FOR_TRIAL and self._verdict() is None:
+        if (pending or self.requests.is_moved) and possible_calls >= _MIN_CALLS_FOR_TRIAL and self._verdict() is None:
             first = to_try_first(has_frozen=self.requests.has_frozen)
-            measure.measure_program(program, self.module, lambda: self._variants(first), is_final=False)
+            measure.measure_program(program, self.stock, lambda: self._variants(first), is_final=False)
         for _ in range(_MAX_PLANNINGS):
             if not pending or not measure(pending, self.support_query):
                 break
@@ -101,7 +109,7 @@ class ProgramTuner:
         if possible_calls >= _MIN_CALLS_FOR_TRIAL or self._verdict() is not None:
             strategies = to_try(self._verdict())
             measure.measure_program(
-                program, self.module, lambda: self._variants(strategies), is_final=True, is_hurried=had_regions
+                program, self.stock, lambda: self._variants(strategies), is_final=True, is_hurried=had_regions
             )
         return plans
 
@@ -109,8 +117,10 @@ class ProgramTuner:
         """Number of kernel calls of one run of the program, or that it could make according to its measurements.
 
         The cost model decides regions with small gains until a trial shows their joint gain: that
-        none of them is dispatched is no reason not to try the program.
+        none of them is dispatched is no reason not to try the program. Nor has moved code a region that shows its gain.
         """
+        if self.requests.is_moved:
+            return math.inf
         made = sum(len(plan.dispatched) * self.requests.executions(plan.graph) for plan in plans if plan.dispatched)
         return max(made, self.requests.possible_calls)
 

@@ -8,7 +8,7 @@ whole loop nest.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.passes.loop_state import placeholder, retype
+from hlo_dispatch.passes.loop_state import can_change_state, placeholder, replace_elements, retype
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 from hlo_dispatch.passes.partition.frontier import Partition, find_partition
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
@@ -85,7 +85,10 @@ class _Hoister:
             RewriteUnsupported: an instruction has a control dependency on a hoisted one; nothing has changed.
         """
         partition = find_partition(self._graph, self._static_inputs)
-        if not partition.frontier or not self._can_change_tuple():
+        number = self._call_site.operand_number
+        if not partition.frontier or not can_change_state(
+            self._module, self._caller, self._control_flow, number, self._graph
+        ):
             return set()
         values = self._clone(partition.frontier)
         names = {v.name for v, node in zip(values, partition.frontier, strict=True) if node.name in prepacked}
@@ -94,7 +97,8 @@ class _Hoister:
             values.append(placeholder(self._caller.before(self._control_flow.id)))
         count = len(self._operand.operand_ids)
         tuple_indices = [*dead_elements, *range(count, count + len(values) - len(dead_elements))]
-        state = self._replace_state(dict(zip(tuple_indices, values, strict=True)))
+        elements = dict(zip(tuple_indices, values, strict=True))
+        state = replace_elements(self._caller, self._control_flow, number, elements)
         callee = self._callee_draft(partition, tuple_indices, state.shape)
         prepacked |= names
         changed = commit(self._module, [callee, self._caller])
@@ -130,40 +134,6 @@ class _Hoister:
         builder = self._caller.before(self._control_flow.id)
         self._caller.computations += [*builder.clone_all(others, ids), *draft.computations]
         return [self._caller.instructions[ids[identifier]] for identifier in value_ids]
-
-    def _replace_state(self, elements: Mapping[int, InstructionProto]) -> InstructionProto:
-        """Give the loop or the branch a tuple with these elements, by index; returns the tuple."""
-        caller, operand = self._caller, self._operand
-        operands, shapes = operand.operand_ids[:], operand.shape.tuple_shapes[:]
-        for index, value in elements.items():
-            operands[index:], shapes[index:] = (
-                [value.id, *operands[index + 1 :]],
-                [value.shape, *shapes[index + 1 :]],
-            )
-        state = caller.before(self._control_flow.id, operand).tuple(operands, shapes, operand.name)
-        operands = self._control_flow.operand_ids[:]
-        operands[self._call_site.operand_number] = state.id
-        caller.set_operands(self._control_flow.id, operands)
-        if self._is_loop:
-            caller.mutable(self._control_flow.id).shape.CopyFrom(state.shape)
-        caller.remove_dead_code({operand.id})
-        return state
-
-    def _can_change_tuple(self) -> bool:
-        """Whether the tuple type may change: no other user of it reads the whole tuple."""
-        if self._operand.opcode != "tuple" or sum(self._calls_callee(i) for i in _all_instructions(self._module)) > 1:
-            return False
-        parameter = next(node for node in self._graph.nodes if node.opcode == "parameter")
-        if any(user.opcode != "get-tuple-element" for user in parameter.users):
-            return False
-        if not self._is_loop:
-            return True
-        is_root = self._caller.root_id == self._control_flow.id
-        escapes = is_root or any(user.opcode != "get-tuple-element" for user in self._users())
-        return not escapes and self._graph.root.opcode == "tuple"
-
-    def _calls_callee(self, instruction: InstructionProto) -> bool:
-        return self._callee.id in instruction.called_computation_ids[:]
 
     def _users(self) -> list[InstructionProto]:
         """Users of the loop's or the branch's result."""
@@ -231,8 +201,3 @@ def _return_unchanged(draft: Editor, tuple_indices: Sequence[int], state: ShapeP
 def _is_returned(node: Node, root: Node) -> bool:
     """Whether its buffer is the result or an element of it."""
     return node is root or any(user.opcode in FORWARDS and _is_returned(user, root) for user in node.users)
-
-
-def _all_instructions(module: Module) -> Iterator[InstructionProto]:
-    for computation in module.proto.computations[:]:
-        yield from computation.instructions[:]

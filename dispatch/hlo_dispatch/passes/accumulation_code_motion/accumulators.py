@@ -1,0 +1,209 @@
+"""Loop accumulators: elements of a loop's tuple to which each iteration adds products and sums of its values.
+
+The backward pass of a scan accumulates the gradients of what all iterations share: dW += x_t^T g_t, db += sum of g_t's
+rows. Nothing else reads such an element inside the loop, so that all its summands may be added behind the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hlo_dispatch.analysis.binding_time import is_parameter_element
+from hlo_dispatch.analysis.counted_loop import CountedLoop
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, is_widening, peel_node
+from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
+from hlo_dispatch.match.reduction import reduces
+
+_ELEMENT_TYPES = FLOAT_TYPES | {"f64"}
+_REARRANGING = frozenset(("bitcast", "copy", "reshape", "transpose", INSERTED_COPY))
+_MAX_EXPRESSION = 64
+"""Instructions of one iteration's expression."""
+
+
+@dataclass(frozen=True)
+class StackedOperand:
+    """An operand of a summand: a value of each iteration, whose stack has one dimension more."""
+
+    value: Node
+    """Without bitcasts and converts that change no value."""
+    shape: Shape
+    """The operand's shape in the summand, of the value's element type."""
+    dimension: int | None
+    """The dimension that is summed over, outermost in memory: the iterations' number joins it. None: in front of all
+    dimensions."""
+    widened_to: str = ""
+    """The element type in which the summand reads it, where that is another one."""
+
+    def stacked_shape(self, trips: int) -> Shape:
+        """The operand's shape in the summand behind the loop."""
+        dimensions = list(self.shape.dimensions)
+        if self.dimension is not None:
+            dimensions[self.dimension] *= trips
+            return replace(self.shape, dimensions=tuple(dimensions))
+        return with_leading_dimension(self.shape, trips)
+
+
+@dataclass(frozen=True)
+class Summand:
+    """What one iteration adds: a product of two operands, or a sum of one."""
+
+    node: Node
+    operands: tuple[StackedOperand, ...]
+
+    @property
+    def is_product(self) -> bool:
+        return len(self.operands) > 1
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """An element of a loop's tuple that is only added to."""
+
+    element: Node
+    """Its value at the beginning of an iteration."""
+    result: Node
+    """Its value at the end."""
+    expression: tuple[Node, ...]
+    """The instructions between summands and result, operands first; the result is the last one."""
+    summands: tuple[Summand, ...]
+
+    @property
+    def index(self) -> int:
+        """Index in the loop's tuple."""
+        return self.element.proto.tuple_index
+
+
+def with_leading_dimension(shape: Shape, size: int) -> Shape:
+    """The shape with one more dimension in front of all others, outermost in memory."""
+    order = (*(number + 1 for number in shape.minor_to_major), 0)
+    return replace(shape, dimensions=(size, *shape.dimensions), minor_to_major=order)
+
+
+def find_accumulators(loop: CountedLoop, read_outside: set[int]) -> Iterator[Accumulator]:
+    """The accumulators of a loop.
+
+    Args:
+        read_outside: indexes of the elements that the loop's condition reads.
+    """
+    root = loop.body.root
+    elements = {node.proto.tuple_index: node for node in loop.body.nodes if is_parameter_element(node)}
+    for index, result in enumerate(root.operands):
+        element = elements.get(index)
+        if element is None or index in read_outside or result.users != [root] or root.operands.count(result) > 1:
+            continue
+        if len(element.users) != 1 or element.shape.element_type not in _ELEMENT_TYPES or result is element:
+            continue
+        accumulator = _Expression(loop.body, element, result).accumulator()
+        if accumulator is not None:
+            yield accumulator
+
+
+class _Expression:
+    """One iteration's expression of an element: the element plus summands."""
+
+    def __init__(self, graph: FlatGraph, element: Node, result: Node) -> None:
+        self._graph, self._element, self._result = graph, element, result
+        self._inside: set[Node] = set()
+        self._summands: list[Summand] = []
+
+    def accumulator(self) -> Accumulator | None:
+        """The element as an accumulator; None where it is none."""
+        if not self._follow_element() or not self._summands:
+            return None
+        inside = self._inside
+        covered = inside.union(summand.node for summand in self._summands)
+        used_elsewhere = (n for n in covered if n is not self._result and not covered.issuperset(n.users))
+        if next(used_elsewhere, None) is not None or any(node.proto.control_predecessor_ids for node in covered):
+            return None
+        expression = tuple(sorted(inside, key=lambda node: node.index))
+        return Accumulator(self._element, self._result, expression, tuple(self._summands))
+
+    def _follow_element(self) -> bool:
+        """Follow the element's only use to the result; whether it is added to there, once and with factor 1."""
+        node = self._element
+        while node is not self._result:
+            if len(node.users) != 1 or len(self._inside) > _MAX_EXPRESSION:
+                return False
+            before, node = node, node.users[0]
+            self._inside.add(node)
+            if node.opcode == "add" and node.operands.count(before) == 1:
+                if any(operand.shape != node.shape for operand in node.operands):
+                    return False
+                other = node.operands[node.operands[0] is before]
+                if not self._add_summands(other):
+                    return False
+            elif not _is_linear(node) or node.opcode == "negate":
+                return False
+        return True
+
+    def _add_summands(self, value: Node) -> bool:
+        """Find the summands of a value; whether all are known."""
+        pending = [value]
+        while pending:
+            node = pending.pop()
+            if len(self._inside) > _MAX_EXPRESSION:
+                return False
+            summand = _product(node) or _outer_product(node) or _sum(node, self._graph)
+            if summand is not None:
+                self._summands.append(summand)
+            elif node.opcode in ("add", "subtract") or _is_linear(node):
+                self._inside.add(node)
+                pending += node.operands
+            else:
+                return False
+        return True
+
+
+def _is_linear(node: Node) -> bool:
+    """Whether it rearranges, negates or converts the elements of a floating-point value."""
+    if node.opcode == "convert":
+        return {node.shape.element_type, node.operands[0].shape.element_type} <= _ELEMENT_TYPES
+    return node.opcode in _REARRANGING or node.opcode == "negate"
+
+
+def _operand(node: Node, dimension: int | None) -> StackedOperand | None:
+    """An operand that is summed over this dimension; None where that is not outermost in memory."""
+    shape = node.shape
+    if not shape.is_array or shape.is_dynamic or not shape.dimensions:
+        return None
+    if dimension is not None and shape.minor_to_major[-1] != dimension:
+        return None
+    value, widened_to = peel_node(node, PEEL_BITCASTS), ""
+    if is_widening(value):
+        value, widened_to = peel_node(value.operands[0], PEEL_BITCASTS), shape.element_type
+    return StackedOperand(value, replace(shape, element_type=value.shape.element_type), dimension, widened_to)
+
+
+def _product(node: Node) -> Summand | None:
+    """A dot over one dimension of each side."""
+    numbers = node.proto.dot_dimension_numbers
+    if node.opcode != "dot" or numbers.lhs_batch_dimensions or node.shape.element_type not in _ELEMENT_TYPES:
+        return None
+    contracted = numbers.lhs_contracting_dimensions[:], numbers.rhs_contracting_dimensions[:]
+    if len(contracted[0]) != 1:
+        return None
+    left, right = (_operand(operand, side[0]) for operand, side in zip(node.operands, contracted, strict=True))
+    return Summand(node, (left, right)) if left is not None and right is not None else None
+
+
+def _outer_product(node: Node) -> Summand | None:
+    """A product over a dimension of size 1, which XLA spells as two broadcasts."""
+    if node.opcode != "multiply" or any(operand.opcode != "broadcast" for operand in node.operands):
+        return None
+    if len(node.shape.dimensions) != 2 or node.shape.element_type not in _ELEMENT_TYPES:
+        return None
+    if [operand.proto.dimensions[:] for operand in node.operands] not in ([[0], [1]], [[1], [0]]):
+        return None
+    rows, columns = sorted(node.operands, key=lambda operand: operand.proto.dimensions[0])
+    left, right = _operand(rows.operands[0], None), _operand(columns.operands[0], None)
+    return Summand(node, (left, right)) if left is not None and right is not None else None
+
+
+def _sum(node: Node, graph: FlatGraph) -> Summand | None:
+    """A sum over the outermost dimension in memory."""
+    if node.opcode != "reduce" or node.shape.element_type not in _ELEMENT_TYPES or not reduces(node, graph, "add"):
+        return None
+    operand = _operand(node.operands[0], node.proto.dimensions[0]) if len(node.proto.dimensions) == 1 else None
+    return Summand(node, (operand,)) if operand is not None else None

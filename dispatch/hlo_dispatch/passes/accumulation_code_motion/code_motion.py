@@ -1,0 +1,97 @@
+"""Accumulation code motion: adds what a loop accumulates behind it, by one product over all iterations.
+
+In a scan's backward pass dW += x_t^T g_t is a product with few rows in each iteration, and a read and a write of all of
+dW. Behind the loop it is one product that contracts iterations and rows. It precedes matching, which sees that product
+like any other.
+
+The sum's order changes as in every dispatched product; a half-precision accumulator is rounded once, not once in each
+iteration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from hlo_dispatch.analysis.counted_loop import CountedLoop
+from hlo_dispatch.analysis.flat_graph import FlatGraph, flat_graphs
+from hlo_dispatch.analysis.loop_nest import trip_count
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.passes.accumulation_code_motion.loop_body import StateLayout, draft_body
+from hlo_dispatch.passes.accumulation_code_motion.motion_plan import plan_motion
+from hlo_dispatch.passes.accumulation_code_motion.moved_sums import MovedSums
+from hlo_dispatch.passes.context import PassContext
+from hlo_dispatch.passes.loop_state import can_change_state, retype
+from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
+
+
+def move_accumulations(module: Module, context: PassContext) -> set[int]:
+    """Move the accumulations of counted loops behind them where that moves fewer bytes, inner loops first."""
+    changed: set[int] = set()
+    if context.planner.policy == "never":
+        return changed
+    # Callees precede callers.
+    for caller in [computation.id for computation, _ in module.control_flow_computations()]:
+        for loop in [i.id for i in module.computations[caller].instructions[:] if _may_accumulate(module, i)]:
+            with contextlib.suppress(RewriteUnsupported), flat_graphs(module) as graph_of:
+                if (drafts := _drafts(module, graph_of, caller, loop, context.threads)) is not None:
+                    context.stock = context.stock or module.copy()
+                    changed |= _commit(module, *drafts, loop)
+    return changed
+
+
+def _may_accumulate(module: Module, instruction: InstructionProto) -> bool:
+    """Whether an instruction is a counted loop with an element that an addition may have replaced."""
+    if instruction.opcode != "while" or trip_count(instruction) is None:
+        return False
+    body = module.computations[instruction.called_computation_ids[0]]
+    by_id = {inner.id: inner for inner in body.instructions[:]}
+    for index, identifier in enumerate(by_id[body.root_id].operand_ids[:]):
+        result = by_id[identifier]
+        operands = [by_id[operand] for operand in result.operand_ids[:]]
+        is_read = any(o.opcode in ("get-tuple-element", "copy") and o.shape == result.shape for o in operands)
+        if is_read and len(instruction.shape.tuple_shapes[index].dimensions) > 1 and _adds(module, result):
+            return True
+    return False
+
+
+def _adds(module: Module, instruction: InstructionProto) -> bool:
+    if instruction.opcode != "fusion":
+        return instruction.opcode == "add"
+    inner = module.computations[instruction.called_computation_ids[0]].instructions[:]
+    opcodes = {i.opcode for i in inner}
+    return "add" in opcodes and "dynamic-update-slice" not in opcodes
+
+
+def _drafts(
+    module: Module, graph_of: Callable[[int], FlatGraph], caller_id: int, loop_id: int, threads: int
+) -> tuple[Editor, Editor] | None:
+    """Drafts of a loop's body and of the computation around it; None where nothing moves.
+
+    Raises:
+        RewriteUnsupported: an instruction has a control dependency on a moved one.
+    """
+    caller = Editor(module, module.computations[caller_id])
+    instruction = caller.instructions[loop_id]
+    graph = graph_of(caller_id)
+    loop = CountedLoop.of(instruction, graph_of(instruction.called_computation_ids[0]))
+    if loop is None:
+        return None
+    condition = module.computations[instruction.called_computation_ids[1]].instructions[:]
+    plan = plan_motion(instruction, loop, {i.tuple_index for i in condition if i.opcode == "get-tuple-element"})
+    if not plan.accumulators or not can_change_state(module, caller, instruction, 0, loop.body):
+        return None
+    layout = StateLayout.of(plan)
+    body = draft_body(module, plan, layout, threads)
+    return body, MovedSums(module, plan, graph, layout, threads).draft()
+
+
+def _commit(module: Module, body: Editor, caller: Editor, loop: int) -> set[int]:
+    instruction = caller.instructions[loop]
+    changed = commit(module, [body, caller])
+    for is_body, called in zip((True, False), instruction.called_computation_ids[:], strict=True):
+        retype(module.computations[called], instruction.shape, is_result=is_body)
+        changed.add(called)
+    return changed
