@@ -79,7 +79,8 @@ JIT = (
 )
 """The passes on a module that JAX or another compiler shows."""
 REGION = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
-"""On one region that is measured: its call is compared with stock's code, which has no huge pages either."""
+"""On one region that is measured: its call is compared with stock's code, which has no huge pages either, in the loop
+where it was found."""
 FROZEN = (_ACCUMULATIONS, _STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
