@@ -24,6 +24,7 @@ from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.dispatch import lower
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
 from hlo_dispatch.passes.match_and_select import flatten, match_and_select
+from hlo_dispatch.passes.narrow_stacks import narrow_stacks
 from hlo_dispatch.passes.narrow_updates import narrow_updates
 from hlo_dispatch.passes.partition.buffer_coalescing import coalesce_buffers
 from hlo_dispatch.passes.partition.constant_weights import (
@@ -52,6 +53,7 @@ from hlo_dispatch.selection.strategies import Strategy
 _INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
 _STACKS = Pass("in-place stacks", update_stacks_in_place)
 _NARROW = Pass("narrow in-place updates", narrow_updates)
+_NARROW_STACKS = Pass("narrow stacks", narrow_stacks)
 _ACCUMULATIONS = Pass("accumulation code motion", move_accumulations)
 _FLATTEN = Pass("flatten", flatten)
 _SELECT = Pass("match and select", match_and_select)
@@ -67,6 +69,7 @@ JIT = (
     _ACCUMULATIONS,
     _STACKS,
     _NARROW,
+    _NARROW_STACKS,
     _FLATTEN,
     _SELECT,
     _LOWER,
@@ -81,7 +84,7 @@ JIT = (
 REGION = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
 """On one region that is measured: its call is compared with stock's code, which has no huge pages either, in the loop
 where it was found."""
-FROZEN = (_ACCUMULATIONS, _STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
+FROZEN = tuple(one for one in JIT if one not in (_GROUPING, _HUGE_PAGES))
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
     Pass("prepacking", prepack),

@@ -45,7 +45,9 @@ class PassContext:
     dump: PassDump | None = None
 
     stock: Module | None = None
-    """The module as XLA made it, where code was moved before matching."""
+    """The module as XLA made it, where a pass edited it before matching: what a whole-program trial compares with."""
+    is_moved: bool = False
+    """Whether code was moved, an edit that stands without any kernel call."""
     graphs: list[tuple[FlatGraph, bool]] = field(default_factory=list[tuple[FlatGraph, bool]])
     """The flat graph of each computation, and whether that one runs inside a small call."""
     plans: list[ComputationPlan] = field(default_factory=list[ComputationPlan])
@@ -77,6 +79,10 @@ class PassContext:
     def threads(self) -> int:
         """Number of XLA's threads."""
         return self.planner.machine.threads
+
+    def keep_stock(self, module: Module) -> None:
+        """Keep the module as XLA made it, ahead of the first edit before matching."""
+        self.stock = self.stock or module.copy()
 
     def record(self, name: str, begin: float, module: Module, changed: Collection[int] = ()) -> None:
         """Note a run that began at that time."""

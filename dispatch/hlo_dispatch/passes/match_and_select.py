@@ -32,7 +32,7 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
         is_always = context.planner.policy == "always"
         context.plans = _plans(context, ALL_SUPPORTED_UNCONDITIONALLY if is_always else COST_MODEL)
         return set()
-    requests = MeasurementRequests(module, context.table, context.knowledge, context.frozen, context.stock)
+    requests = MeasurementRequests(module, context.table, context.knowledge, context.frozen, context.stock if context.is_moved else None)
     if context.strategy is not None:
         context.plans = _plans(context, context.strategy, requests)
         return set()
@@ -48,7 +48,7 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
     )
     context.plans = tuner.choose_plans()
     context.saved = tuner.saved(context.plans)
-    if context.stock is not None and tuner.is_stock and not any(plan.dispatched for plan in context.plans):
+    if context.is_moved and tuner.is_stock and not any(plan.dispatched for plan in context.plans):
         return _restore(module, context)
     return set()
 
@@ -58,7 +58,7 @@ def _restore(module: Module, context: PassContext) -> set[int]:
     assert context.stock is not None
     module.proto.CopyFrom(context.stock.proto)
     module.index()
-    context.stock = None
+    context.stock, context.is_moved = None, False
     context.changed.clear()
     return set()
 

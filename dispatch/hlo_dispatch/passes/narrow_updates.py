@@ -21,7 +21,7 @@ from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported, resolve_hazards
 
 
-def narrow_updates(module: Module, _: PassContext) -> set[int]:
+def narrow_updates(module: Module, context: PassContext) -> set[int]:
     """Narrow the updates of buffers that loops carry or that are donated."""
     aliasing: BufferAliasing | None = None
     editors: list[Editor] = []
@@ -32,6 +32,8 @@ def narrow_updates(module: Module, _: PassContext) -> set[int]:
             editor = _narrowed(module, computation, updates, aliasing.pairs(computation))
             if editor is not None:
                 editors.append(editor)
+    if editors:
+        context.keep_stock(module)
     return commit(module, editors)
 
 

@@ -43,7 +43,7 @@ def run_passes(passes: Iterable[Pass], module: Module, context: PassContext) -> 
             _verify(module, changed, one.name)
         if changed and context.dump is not None:
             context.dump.write(module, one.name)
-        if one.is_decisive and not changed and context.stock is None:
+        if one.is_decisive and not changed and not context.is_moved:
             return False
     return True
 

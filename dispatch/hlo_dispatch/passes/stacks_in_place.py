@@ -42,7 +42,7 @@ def update_stacks_in_place(module: Module, context: PassContext) -> set[int]:
     ]
     for computation, loop in loops:
         with contextlib.suppress(RewriteUnsupported):  # a control dependency on one of the instructions
-            changed |= _LoopRewriter(module, computation, loop, context.threads).run()
+            changed |= _LoopRewriter(module, computation, loop, context).run()
     return changed
 
 
@@ -59,8 +59,8 @@ def _may_have_stacks(loop: InstructionProto) -> bool:
 class _LoopRewriter:
     """Rewrites one loop, and its state in the computation around it."""
 
-    def __init__(self, module: Module, caller: int, loop: int, threads: int) -> None:
-        self._module, self._threads = module, threads
+    def __init__(self, module: Module, caller: int, loop: int, context: PassContext) -> None:
+        self._module, self._context, self._threads = module, context, context.threads
         self._caller = Editor(module, module.computations[caller])
         self._loop = self._caller.instructions[loop]
         self._state = self._caller.instructions[self._loop.operand_ids[0]]
@@ -86,6 +86,7 @@ class _LoopRewriter:
         if not _release(body, sources):
             return set()
         state = self._replace_state(stacks)
+        self._context.keep_stock(self._module)
         changed = commit(self._module, [body, self._caller])
         retype(self._body, state.shape, is_result=True)
         retype(self._condition, state.shape, is_result=False)

@@ -37,7 +37,8 @@ def move_accumulations(module: Module, context: PassContext) -> set[int]:
         for loop in [i.id for i in module.computations[caller].instructions[:] if _may_accumulate(module, i)]:
             with contextlib.suppress(RewriteUnsupported), flat_graphs(module) as graph_of:
                 if (drafts := _drafts(module, graph_of, caller, loop, context.threads)) is not None:
-                    context.stock = context.stock or module.copy()
+                    context.keep_stock(module)
+                    context.is_moved = True
                     changed |= _commit(module, *drafts, loop)
     return changed
 
