@@ -100,8 +100,9 @@ def test_wherever_layers_are_selected(program: Callable[..., Any], dtype: str, f
             got = hlo_dispatch.freeze(lambda w, x: program(x, w), w)(x)
     else:
         got, slices = sliced(program, x, w)
-        # jaxlib 0.10.2 widens a stack of bf16 before a loop.
-        assert dtype == "bfloat16" or (slices and all(slices)), slices
+        # jaxlib 0.10.2 widens a stack of bf16 before the outer loop, or before the branches.
+        is_widened = dtype == "bfloat16" and program in (in_a_loop_of_loops, by_branches)
+        assert is_widened or (slices and all(slices)), slices
     assert_close(got, exact, ROUNDING[dtype])
 
 
@@ -186,8 +187,7 @@ def test_quantized_weights(kind: str, columns: int, frozen: bool) -> None:
         got = jax.jit(program)(x, q, s)
     else:
         got, slices = sliced(program, x, q, s)
-        # XLA widens a stack of four bits before a loop; its scales are sliced all the same.
-        assert slices == [1 if kind == "int4" else 2]
+        assert slices == [2]
     assert_close(got, exact, 1e-4)
 
 

@@ -114,7 +114,7 @@ def test_packing_for_a_kernel_that_has_none() -> None:
     for target in ("onednn.pooling", "onednn.pack", "onednn.weights_gradient", "nothing"):
         packer_says(
             "attribute 'target': expected a kernel that takes packed weights (onednn.convolution, "
-            f"onednn.deconvolution, onednn.matmul), got '{target}'", target=target,
+            f"onednn.deconvolution, onednn.matmul, onednn.recurrent), got '{target}'", target=target,
         )  # fmt: skip
     packer_says("attribute 'target' is missing", target=None)
     packer_says("attribute 'weights_format': expected packed, got 'any'", weights_format="any")

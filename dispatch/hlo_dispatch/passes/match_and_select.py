@@ -32,7 +32,9 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
         is_always = context.planner.policy == "always"
         context.plans = _plans(context, ALL_SUPPORTED_UNCONDITIONALLY if is_always else COST_MODEL)
         return set()
-    requests = MeasurementRequests(module, context.table, context.knowledge, context.frozen, context.stock if context.is_moved else None)
+    requests = MeasurementRequests(
+        module, context.table, context.knowledge, context.frozen, context.stock if context.is_moved else None
+    )
     if context.strategy is not None:
         context.plans = _plans(context, context.strategy, requests)
         return set()

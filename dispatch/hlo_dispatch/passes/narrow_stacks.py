@@ -258,12 +258,13 @@ def _variant_elements(body: ComputationProto) -> list[int]:
 
 
 def _retype_signature(fused: ComputationProto) -> None:
-    """Set the types of a fused computation's parameters and result in its signature."""
-    for instruction in fused.instructions[:]:
+    """Set the types of a fused computation's parameters and result in its signature; those that we make have none."""
+    signature = fused.program_shape
+    for instruction in fused.instructions[:] if signature.parameters else ():
         if instruction.opcode == "parameter":
-            fused.program_shape.parameters[instruction.parameter_number].CopyFrom(instruction.shape)
+            signature.parameters[instruction.parameter_number].CopyFrom(instruction.shape)
         if instruction.id == fused.root_id:
-            fused.program_shape.result.CopyFrom(instruction.shape)
+            signature.result.CopyFrom(instruction.shape)
 
 
 def _parameter(fused: Editor, number: int) -> int:

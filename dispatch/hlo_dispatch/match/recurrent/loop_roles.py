@@ -37,7 +37,8 @@ class LoopRoles:
         initial = node.operands[0]
         if initial.opcode != "tuple" or initial.users != [node] or node.is_live_out:
             refuse("the loop's state is passed on as a whole", node)
-        waiting = next((n for n in (node, initial, *node.users) if n.proto.control_predecessor_ids), None)
+        replaced = (node, initial, *initial.operands, *node.users)
+        waiting = next((one for one in replaced if one.proto.control_predecessor_ids), None)
         if waiting is not None:
             refuse("the instruction has control predecessors", waiting, "control-dependency")
         rows, units = next(product.data for product in products.values() if product.state is not None).dimensions
