@@ -28,12 +28,14 @@ _WIDE = {"bf16": frozenset(("f32",)), "f16": frozenset(("f32",)), "s4": frozense
 def narrow_stacks(module: Module, context: PassContext) -> set[int]:
     """Let loops carry the narrow arrays whose slices they read."""
     changed: set[int] = set()
-    loops = [
-        (computation.id, instruction.id)
-        for computation, is_small in module.control_flow_computations()
-        for instruction in (() if is_small else computation.instructions[:])
-        if instruction.opcode == "while"
-    ]
+    loops: list[tuple[int, int]] = []
+    for computation, is_small in module.control_flow_computations():
+        by_id = {} if is_small else {instruction.id: instruction for instruction in computation.instructions[:]}
+        loops += [
+            (computation.id, instruction.id)
+            for instruction in by_id.values()
+            if instruction.opcode == "while" and _takes_widened(module, instruction, by_id)
+        ]
     for caller, loop in loops:
         changed |= _Loop(module, caller, loop, context).narrow()
     return changed
@@ -101,35 +103,10 @@ class _Loop:
         found: dict[int, _Widening] = {}
         for number, value in enumerate(operands):
             is_alone = number not in used and operands.count(value) == 1
-            widening = self._widening(caller.instructions[value]) if is_alone else None
+            widening = _widening(self._module, caller.instructions[value], caller.instructions) if is_alone else None
             if widening is not None and caller.users(value) == [state.id] and self._is_kept(widening):
                 found[number] = widening
         return found
-
-    def _widening(self, instruction: InstructionProto) -> _Widening | None:
-        wide = shape_of(instruction.shape)
-        if not any(wide.element_type in types for types in _WIDE.values()) or len(wide.dimensions) < 2:
-            return None
-        by_id, node = self._caller.instructions, instruction
-        if instruction.opcode == "fusion":
-            if instruction.fusion_kind != "kLoop":
-                return None
-            fused = self._module.computations[instruction.called_computation_ids[0]]
-            by_id = {inner.id: inner for inner in fused.instructions[:]}
-            node = by_id[fused.root_id]
-            while node.opcode == "bitcast":
-                node = by_id[node.operand_ids[0]]
-        if node.opcode != "convert":
-            return None
-        source = by_id[node.operand_ids[0]]
-        narrow = shape_of(source.shape)
-        if wide.element_type not in _WIDE.get(narrow.element_type, ()):
-            return None
-        shape = replace(wide, element_type=narrow.element_type, packed_bits=narrow.packed_bits)
-        while source.opcode == "bitcast" and shape_of(by_id[source.operand_ids[0]].shape).bytes == narrow.bytes:
-            source = by_id[source.operand_ids[0]]
-        is_computed = instruction.opcode == "fusion" and source.opcode != "parameter"
-        return _Widening(instruction, source.id, shape, is_computed)
 
     def _is_kept(self, widening: _Widening) -> bool:
         """Whether nothing overwrites the narrow array's buffer, which the loop did not read until now."""
@@ -239,6 +216,41 @@ class _Loop:
         if computation not in self._fused:
             self._fused[computation] = Editor(self._module, self._module.computations[computation])
         return self._fused[computation]
+
+
+def _takes_widened(module: Module, loop: InstructionProto, by_id: Mapping[int, InstructionProto]) -> bool:
+    """Whether a part of a loop's initial state is widened in front of it."""
+    state = by_id[loop.operand_ids[0]]
+    return state.opcode == "tuple" and any(
+        _widening(module, by_id[operand], by_id) is not None for operand in state.operand_ids[:]
+    )
+
+
+def _widening(module: Module, instruction: InstructionProto, by_id: Mapping[int, InstructionProto]) -> _Widening | None:
+    """`by_id`: the instructions of its computation."""
+    wide = shape_of(instruction.shape)
+    if not any(wide.element_type in types for types in _WIDE.values()) or len(wide.dimensions) < 2:
+        return None
+    node = instruction
+    if instruction.opcode == "fusion":
+        if instruction.fusion_kind != "kLoop":
+            return None
+        fused = module.computations[instruction.called_computation_ids[0]]
+        by_id = {inner.id: inner for inner in fused.instructions[:]}
+        node = by_id[fused.root_id]
+        while node.opcode == "bitcast":
+            node = by_id[node.operand_ids[0]]
+    if node.opcode != "convert":
+        return None
+    source = by_id[node.operand_ids[0]]
+    narrow = shape_of(source.shape)
+    if wide.element_type not in _WIDE.get(narrow.element_type, ()):
+        return None
+    shape = replace(wide, element_type=narrow.element_type, packed_bits=narrow.packed_bits)
+    while source.opcode == "bitcast" and shape_of(by_id[source.operand_ids[0]].shape).bytes == narrow.bytes:
+        source = by_id[source.operand_ids[0]]
+    is_computed = instruction.opcode == "fusion" and source.opcode != "parameter"
+    return _Widening(instruction, source.id, shape, is_computed)
 
 
 def _variant_elements(body: ComputationProto) -> list[int]:
