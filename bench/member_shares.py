@@ -16,15 +16,22 @@ _REPEATS = 5
 
 
 def member_shares(group: KernelCall) -> dict[str, tuple[int, float]]:
-    """Kernel's target → how many members call it, and their share of the group's time, estimated."""
+    """Kernel's target → how many members call it, and their share of the group's time, estimated.
+
+    Returns:
+        nothing where a member cannot be called alone.
+    """
     counts: dict[str, int] = {}
     seconds: dict[str, float] = {}
     for number in range(group.attributes["members"]):
         member = group.attributes[f"member_{number}"]
         target = member["target"]
+        took = _seconds(target, to_text(_own_attributes(group, member)))
+        if took is None:
+            return {}
         counts[target] = counts.get(target, 0) + 1
-        seconds[target] = seconds.get(target, 0.0) + _seconds(target, to_text(_own_attributes(group, member)))
-    whole = sum(seconds.values()) or 1.0
+        seconds[target] = seconds.get(target, 0.0) + took
+    whole = sum(seconds.values())
     return {target: (counts[target], seconds[target] / whole) for target in counts}
 
 
@@ -33,8 +40,8 @@ def _own_attributes(group: KernelCall, member: Mapping[str, Any]) -> dict[str, A
 
 
 @lru_cache(maxsize=512)
-def _seconds(target: str, attributes: str) -> float:
-    """Seconds of the kernel on memory of its own; a microsecond where it cannot be called alone."""
+def _seconds(target: str, attributes: str) -> float | None:
+    """Seconds of the kernel on memory of its own; None where it cannot be called alone."""
     try:
         call = _kernels.raw_call(target, dict(Attributes(text=attributes)), [])
         _kernels.run_raw(call, 1)
@@ -42,4 +49,4 @@ def _seconds(target: str, attributes: str) -> float:
         _kernels.run_raw(call, _REPEATS)
         return (time.perf_counter() - begin) / _REPEATS
     except (NotImplementedError, ValueError, ImportError):
-        return 1e-6
+        return None

@@ -208,9 +208,8 @@ def _by_member(
     if instruction is None or not is_kernel_call(instruction):
         return [InstructionTime(name, kind, instruction.opcode if instruction is not None else "", trips, seconds)]
     call = KernelCall.read(instruction)
-    if "members" not in call.attributes:
-        return [InstructionTime(name, kind, call.target, trips, seconds)]
+    shares = member_shares(call) if "members" in call.attributes else {}
     return [
         InstructionTime(name, kernel_kind(target), target, trips * members, seconds * share)
-        for target, (members, share) in member_shares(call).items()
-    ]
+        for target, (members, share) in shares.items()
+    ] or [InstructionTime(name, kind, call.target, trips, seconds)]

@@ -15,16 +15,17 @@ from hlo_dispatch.ir.shape import row_major
 def can_change_state(
     module: Module, caller: Editor, instruction: InstructionProto, number: int, callee: FlatGraph
 ) -> bool:
-    """Whether the type of the tuple may change: nothing else calls the callee or reads the tuple as a whole.
+    """Whether the type of the tuple may change: nothing else calls the callees, takes the tuple or reads it as a whole.
 
     Args:
         instruction: a `while` or a `conditional` of the caller.
         number: number of the operand that becomes the callee's parameter.
         callee: the loop's body, or the branch.
     """
-    is_loop, identifier = instruction.opcode == "while", callee.computation.id
+    is_loop = instruction.opcode == "while"
+    called = {*instruction.called_computation_ids[:]} if is_loop else {callee.computation.id}
     everywhere = (i for computation in module.proto.computations[:] for i in computation.instructions[:])
-    calls = sum(identifier in i.called_computation_ids[:] for i in everywhere)
+    calls = sum(not called.isdisjoint(i.called_computation_ids[:]) for i in everywhere)
     if caller.instructions[instruction.operand_ids[number]].opcode != "tuple" or calls > 1:
         return False
     parameter = next(node for node in callee.nodes if node.opcode == "parameter")
@@ -32,6 +33,8 @@ def can_change_state(
         return False
     if not is_loop:
         return True
+    if caller.users(instruction.operand_ids[number]) != [instruction.id]:
+        return False
     users = [caller.instructions[user] for user in caller.users(instruction.id)]
     escapes = caller.root_id == instruction.id or any(user.opcode != "get-tuple-element" for user in users)
     return not escapes and callee.root.opcode == "tuple"

@@ -23,7 +23,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import Shape, shape_of, tuple_shape
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.passes.loop_state import placeholder, retype
+from hlo_dispatch.passes.loop_state import can_change_state, placeholder, retype
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 
@@ -72,10 +72,10 @@ class _LoopRewriter:
         Raises:
             RewriteUnsupported: the body cannot be rewritten; nothing has changed.
         """
-        if not self._can_change_state():
-            return set()
         graph = FlatGraph(self._module, self._body)
         try:
+            if not can_change_state(self._module, self._caller, self._loop, 0, graph):
+                return set()
             stacks = self._stacks(graph)
             if not stacks:
                 return set()
@@ -91,25 +91,6 @@ class _LoopRewriter:
         retype(self._body, state.shape, is_result=True)
         retype(self._condition, state.shape, is_result=False)
         return changed | {self._condition.id}
-
-    def _can_change_state(self) -> bool:
-        """Whether the state is a tuple of the loop's own, whose elements alone are read behind it."""
-        caller, loop = self._caller, self._loop
-        users = [caller.instructions[user] for user in caller.users(loop.id)]
-        called = {self._body.id, self._condition.id}
-        call_sites = sum(
-            not called.isdisjoint(instruction.called_computation_ids[:])
-            for computation in self._module.proto.computations[:]
-            for instruction in computation.instructions[:]
-        )
-        root = next(i for i in self._body.instructions[:] if i.id == self._body.root_id)
-        return (
-            call_sites == 1
-            and self._state.opcode == root.opcode == "tuple"
-            and caller.users(self._state.id) == [loop.id]
-            and loop.id != caller.root_id
-            and all(user.opcode == "get-tuple-element" for user in users)
-        )
 
     def _stacks(self, graph: FlatGraph) -> list[UpdatedStack]:
         trips = trip_count(self._loop)
