@@ -56,7 +56,6 @@ struct Arithmetic {
   // to[r * width + c] = element (r, c) in f32 or, if `pairs`, elements (2r, c) and (2r + 1, c); 0 beyond.
   void (*pack_rows)(bool pairs, const char* from, int64_t from_bytes, int64_t rows, int64_t columns, float* to,
                     int64_t width);
-  bool (*is_finite)(Matrix matrix, int64_t rows, int64_t columns);
   // to[c] = from[c] * by in a type; there are whole vectors to read.
   void (*put)(const float* from, int64_t columns, float by, char* to, ElementType type, int64_t column_bytes);
 };

@@ -18,7 +18,6 @@ const Arithmetic kArithmetic = {HLO_DISPATCH_ISA_NAME,
                                 Fetch,
                                 PackColumns,
                                 PackRows,
-                                IsFinite,
                                 Put};
 
 }  // namespace hlo_dispatch::attention::HLO_DISPATCH_ISA

@@ -17,22 +17,98 @@ namespace {
 // So many multiply-adds, some ten microseconds, are worth waking a thread for.
 constexpr double kMinPerThread = 1 << 19;
 
-// Combines the partial results of one row's splits (split-K).
-void Combine(const Shared& s, const float* parts, int64_t distance, const Matrix& destination, int64_t row,
-             std::vector<float>& sums) {
-  const int64_t width = s.problem.width();
-  float peak = -std::numeric_limits<float>::infinity(), total = 0;
-  for (int64_t i = 0; i < s.tiling.splits; ++i) peak = std::max(peak, parts[i * distance]);
-  std::fill(sums.begin(), sums.end(), 0.0f);
-  for (int64_t i = 0; i < s.tiling.splits; ++i) {
-    const float* part = parts + i * distance;
-    const float factor = part[0] == peak ? 1.0f : std::exp(part[0] - peak);
-    total += factor * part[1];
-    for (int64_t c = 0; c < width; ++c) sums[static_cast<size_t>(c)] += factor * part[2 + c];
+// Split-K: few queries, each block's visible keys in parts, whose partial results are combined.
+class SplitKeys {
+ public:
+  explicit SplitKeys(const Shared& shared)
+      : s_(shared),
+        rows_(shared.problem.batch * shared.problem.queries()),
+        row_floats_(shared.problem.width() + 2),
+        parts_(static_cast<size_t>(shared.tiling.splits * rows_ * row_floats_)) {
+    for (int64_t block = 0; block < Blocks(); ++block) keys_.push_back(VisibleTo(block));
   }
-  const Matrix to = BlockAt(destination, row, 0);
-  s.arithmetic.put(sums.data(), width, 1.0f / total, const_cast<char*>(to.first), to.type, to.column_bytes);
-}
+
+  void Run(const Parallel& parallel) {
+    Attend(parallel);
+    bool is_all = true;
+    for (int64_t block = 0; block < Blocks(); ++block) {
+      KeyRange& keys = keys_[static_cast<size_t>(block)];
+      if (keys.end - keys.begin == s_.problem.keys() || HiddenVanish(block)) continue;
+      keys = {0, s_.problem.keys()};
+      is_all = false;
+    }
+    if (!is_all) Attend(parallel);
+    std::vector<float> sums(static_cast<size_t>(RoundUpTo(s_.problem.width(), s_.arithmetic.lanes)));
+    for (int64_t row = 0; row < rows_; ++row) Combine(row, sums);
+  }
+
+ private:
+  int64_t Blocks() const { return s_.problem.batch * s_.tiling.tasks_per_batch; }
+  int64_t FirstQuery(int64_t block) const { return block % s_.tiling.tasks_per_batch * s_.tiling.queries; }
+  int64_t Queries(int64_t block) const { return std::min(s_.tiling.queries, s_.problem.queries() - FirstQuery(block)); }
+  // Number of a block's first row among all.
+  int64_t FirstRow(int64_t block) const {
+    return block / s_.tiling.tasks_per_batch * s_.problem.queries() + FirstQuery(block);
+  }
+  float* Part(int64_t split, int64_t row) { return parts_.data() + (split * rows_ + row) * row_floats_; }
+
+  KeyRange VisibleTo(int64_t block) const {
+    const KeyRange all{0, s_.problem.keys()};
+    if (!s_.problem.may_skip) return all;
+    return VisibleKeys(s_.problem, s_.problem.OthersAt(s_.buffers, block / s_.tiling.tasks_per_batch),
+                       FirstQuery(block), Queries(block), all, s_.arithmetic.lanes);
+  }
+
+  void Attend(const Parallel& parallel) {
+    parallel.For(Blocks() * s_.tiling.splits, 1, [this](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t split = i % s_.tiling.splits, block = i / s_.tiling.splits;
+        const KeyRange& keys = keys_[static_cast<size_t>(block)];
+        const int64_t size = RoundUpTo(CeilOfRatio(keys.end - keys.begin, s_.tiling.splits), s_.arithmetic.lanes);
+        const int64_t first = std::min(keys.end, keys.begin + split * size);
+        Task task(s_, block / s_.tiling.tasks_per_batch, FirstQuery(block), Queries(block),
+                  {first, std::min(keys.end, first + size)});
+        task.Run();
+        task.StorePartial(Part(split, FirstRow(block)));
+      }
+    });
+  }
+
+  bool HiddenVanish(int64_t block) {
+    for (int64_t row = FirstRow(block); row < FirstRow(block) + Queries(block); ++row) {
+      const float peak = Peak(row);
+      if (!Vanish(s_.problem, &peak, 1)) return false;
+    }
+    return true;
+  }
+
+  float Peak(int64_t row) {
+    float peak = -std::numeric_limits<float>::infinity();
+    for (int64_t i = 0; i < s_.tiling.splits; ++i) peak = std::max(peak, *Part(i, row));
+    return peak;
+  }
+
+  void Combine(int64_t row, std::vector<float>& sums) {
+    const int64_t width = s_.problem.width();
+    const float peak = Peak(row);
+    float total = 0;
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    for (int64_t i = 0; i < s_.tiling.splits; ++i) {
+      const float* part = Part(i, row);
+      const float factor = part[0] == peak ? 1.0f : std::exp(part[0] - peak);
+      total += factor * part[1];
+      for (int64_t c = 0; c < width; ++c) sums[static_cast<size_t>(c)] += factor * part[2 + c];
+    }
+    const int64_t queries = s_.problem.queries();
+    const Matrix to = BlockAt(s_.problem.destination.At(s_.buffers.results[0], row / queries), row % queries, 0);
+    s_.arithmetic.put(sums.data(), width, 1.0f / total, const_cast<char*>(to.first), to.type, to.column_bytes);
+  }
+
+  const Shared& s_;
+  int64_t rows_, row_floats_;
+  std::vector<float> parts_;
+  std::vector<KeyRange> keys_;  // that each block attends to
+};
 
 bool IsCausal(const Problem& problem) {
   return problem.may_skip && std::any_of(problem.steps.begin(), problem.steps.end(),
@@ -68,36 +144,20 @@ void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineB
                       scales_first ? size_t{1} : size_t{0},
                       buffers};
   const Tiling& tiling = shared.tiling;
-  const int64_t blocks = problem.batch * tiling.tasks_per_batch;
-  const int64_t row_floats = problem.width() + 2;
-  const int64_t rows = problem.batch * problem.queries();
-  std::vector<float> parts(tiling.splits > 1 ? static_cast<size_t>(tiling.splits * rows * row_floats) : 0);
+  if (tiling.splits > 1) return SplitKeys(shared).Run(parallel);
   // The long ones first, for load balance.
   const bool from_behind = IsCausal(problem);
-  const int64_t count = blocks * tiling.splits;
+  const int64_t count = problem.batch * tiling.tasks_per_batch;
   parallel.For(count, threads == 1 ? count : 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t split = i % tiling.splits, block = i / tiling.splits;
-      const int64_t batch = from_behind ? block % problem.batch : block / tiling.tasks_per_batch;
-      const int64_t number =
-          from_behind ? tiling.tasks_per_batch - 1 - block / problem.batch : block % tiling.tasks_per_batch;
+      const int64_t batch = from_behind ? i % problem.batch : i / tiling.tasks_per_batch;
+      const int64_t number = from_behind ? tiling.tasks_per_batch - 1 - i / problem.batch : i % tiling.tasks_per_batch;
       const int64_t first = number * tiling.queries, queries = std::min(tiling.queries, problem.queries() - first);
-      const int64_t first_key = split * tiling.keys_per_split;
-      Task task(shared, batch, first, queries, first_key, std::min(problem.keys(), first_key + tiling.keys_per_split));
+      Task task(shared, batch, first, queries, {0, problem.keys()});
       task.Run();
-      if (tiling.splits == 1) {
-        task.Finish(problem.destination.At(buffers.results[0], batch));
-      } else {
-        task.StorePartial(parts.data() + (split * rows + batch * problem.queries() + first) * row_floats);
-      }
+      task.Finish(problem.destination.At(buffers.results[0], batch));
     }
   });
-  if (tiling.splits == 1) return;
-  std::vector<float> sums(static_cast<size_t>(RoundUpTo(problem.width(), arithmetic.lanes)));
-  for (int64_t row = 0; row < rows; ++row) {
-    Combine(shared, parts.data() + row * row_floats, rows * row_floats,
-            problem.destination.At(buffers.results[0], row / problem.queries()), row % problem.queries(), sums);
-  }
 }
 
 }  // namespace hlo_dispatch::attention

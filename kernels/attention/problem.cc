@@ -132,6 +132,12 @@ Matrix Operand::At(const void* buffer, int64_t batch) const {
           strides.back() * bytes};
 }
 
+std::vector<Matrix> Problem::OthersAt(const RoutineBuffers& buffers, int64_t batch) const {
+  std::vector<Matrix> found;
+  for (size_t i = 0; i < others.size(); ++i) found.push_back(others[i].At(buffers.operands[3 + i], batch));
+  return found;
+}
+
 Problem::Problem(const Attributes& attributes)
     : query(Read(attributes, "query")),
       key(Read(attributes, "key")),

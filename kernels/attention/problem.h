@@ -13,6 +13,11 @@
 
 namespace hlo_dispatch::attention {
 
+inline Matrix BlockAt(const Matrix& matrix, int64_t row, int64_t column) {
+  return {matrix.first + row * matrix.row_bytes + column * matrix.column_bytes, matrix.type, matrix.row_bytes,
+          matrix.column_bytes};
+}
+
 // Matrices of a batch. A stride may be 0: the same elements again, for heads that share keys or masks that repeat.
 struct Operand : StridedArray {
   int64_t rows() const { return dims[dims.size() - 2]; }
@@ -43,6 +48,8 @@ struct Problem {
   int64_t keys() const { return key.rows(); }
   int64_t depth() const { return query.columns(); }
   int64_t width() const { return value.columns(); }
+  // The steps' operands in one batch element.
+  std::vector<Matrix> OthersAt(const RoutineBuffers& buffers, int64_t batch) const;
 
   // Whether there are steps of which that is known.
   bool may_skip = false;

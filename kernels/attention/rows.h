@@ -188,19 +188,6 @@ void PackRows(bool pairs, const char* from, int64_t from_bytes, int64_t rows, in
   }
 }
 
-bool IsFinite(Matrix matrix, int64_t rows, int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r) {
-    uint32_t most = 0;
-    ForNumbers(matrix.first + r * matrix.row_bytes, matrix.type, matrix.column_bytes, columns,
-               [&most](int64_t, float number) {
-                 const uint32_t magnitude = ToBits(number) & 0x7fffffff;
-                 most = magnitude > most ? magnitude : most;
-               });
-    if (most >= 0x7f800000) return false;
-  }
-  return true;
-}
-
 void Put(const float* from, int64_t columns, float by, char* to, ElementType type, int64_t column_bytes) {
   if (type == ElementType::kF32 && column_bytes == 4) {
     for (int64_t c = 0; c < columns; c += kLanes) {

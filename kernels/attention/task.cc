@@ -1,6 +1,5 @@
 #include "attention/task.h"
 
-#include <cstring>
 #include <limits>
 
 #include "common/rounding.h"
@@ -9,30 +8,24 @@ namespace hlo_dispatch::attention {
 
 namespace {
 
-// e to the power of less is 0 in f32.
-constexpr float kVanishing = 104.0f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // The largest buffer that a thread caches: heads of some thousand numbers need more.
 constexpr int64_t kMaxCachedBytes = 8 << 20;
 
 }  // namespace
 
-Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t queries, int64_t first_key,
-           int64_t last_key)
+Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t queries, KeyRange keys)
     : s_(shared),
       a_(shared.arithmetic),
       value_panels_(shared.problem.width(), a_),
       first_query_(first_query),
       queries_(queries),
-      first_key_(first_key),
-      last_key_(last_key),
+      key_range_(keys),
       may_skip_(shared.problem.may_skip && shared.tiling.splits == 1),
       query_(shared.problem.query.At(shared.buffers.operands[0], batch)),
       key_(shared.problem.key.At(shared.buffers.operands[1], batch)),
-      value_(shared.problem.value.At(shared.buffers.operands[2], batch)) {
-  for (size_t i = 0; i < s_.problem.others.size(); ++i) {
-    others_.push_back(s_.problem.others[i].At(s_.buffers.operands[3 + i], batch));
-  }
+      value_(shared.problem.value.At(shared.buffers.operands[2], batch)),
+      others_(shared.problem.OthersAt(shared.buffers, batch)) {
   const Tiling& t = s_.tiling;
   const int64_t lanes = a_.lanes;
   const int64_t row_units = RoundUpTo(s_.units, lanes);
@@ -43,14 +36,14 @@ Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t que
     total += RoundUpTo(units, 16);
     return at;
   };
-  const int64_t query = place(queries_ * row_units), keys = place(score_stride_ * row_units),
+  const int64_t query = place(queries_ * row_units), packed_keys = place(score_stride_ * row_units),
                 values = place((t.keys + 1) * value_panels_.padded()),
                 fetched = place(t.keys * std::max(row_units, value_panels_.padded())),
                 scores = place(t.tile_queries * score_stride_), sums = place(queries_ * value_panels_.padded()),
                 numbers = place(3 * queries_);
   auto* all = reinterpret_cast<float*>(MemoryOf(4 * total));
   query_copy_ = all + query;
-  keys_ = all + keys;
+  keys_ = all + packed_keys;
   values_ = all + values;
   copied_rows_ = all + fetched;
   scores_ = all + scores;
@@ -85,18 +78,18 @@ char* Task::MemoryOf(int64_t bytes) {
 
 void Task::Run() {
   query_rows_ = ContiguousRows(BlockAt(query_, first_query_, 0), queries_, s_.problem.depth(), query_copy_);
-  for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
-    const int64_t last = std::min(last_key_, first + s_.tiling.keys);
+  for (int64_t first = key_range_.begin; first < key_range_.end; first += s_.tiling.keys) {
+    const int64_t last = std::min(key_range_.end, first + s_.tiling.keys);
     bool is_packed = false;
     ForTiles([&](int64_t row, int64_t rows) {
-      const Range visible = VisibleKeys(row, rows, first, last);
+      const KeyRange visible = Visible(row, rows, first, last);
       if (visible.begin >= visible.end) return;
       if (!is_packed) PackPanels(first, last);
       is_packed = true;
       AttendTile(row, rows, first, last, visible);
     });
   }
-  if (may_skip_) SkipHiddenKeys();
+  if (may_skip_) AttendHidden();
 }
 
 void Task::Finish(const Matrix& destination) const {
@@ -165,66 +158,28 @@ void Task::PackPanels(int64_t first, int64_t last) {
   }
 }
 
-Task::Range Task::VisibleKeys(int64_t row, int64_t rows, int64_t first, int64_t last) const {
-  Range visible{0, last - first};
-  if (!may_skip_) return visible;
-  const int64_t query = s_.problem.is_one_query ? 0 : first_query_ + row;
-  const int64_t last_query = s_.problem.is_one_query ? 0 : query + rows - 1;
-  for (const Step& step : s_.problem.steps) {
-    if (!step.may_skip) continue;
-    if (step.kind == StepKind::kCausal) visible.end = std::min(visible.end, last_query + 1 + step.reach - first);
-    if (step.kind == StepKind::kWindow) visible.begin = std::max(visible.begin, query - step.reach + 1 - first);
-  }
-  for (const Step& step : s_.problem.steps) {
-    if (!step.may_skip || step.kind != StepKind::kSelect || visible.begin >= visible.end) continue;
-    visible = UnmaskedRange(BlockAt(others_[step.operand], first_query_ + row, first), rows, visible);
-  }
-  if (visible.begin >= visible.end) return {0, 0};
-  return {visible.begin / a_.lanes * a_.lanes, std::min(last - first, RoundUpTo(visible.end, a_.lanes))};
+KeyRange Task::Visible(int64_t row, int64_t rows, int64_t first, int64_t last) const {
+  if (!may_skip_) return {0, last - first};
+  return VisibleKeys(s_.problem, others_, first_query_ + row, rows, {first, last}, a_.lanes);
 }
 
-Task::Range Task::UnmaskedRange(const Matrix& mask, int64_t rows, const Range& range) {
-  Range shown{range.end, range.begin};
-  const int64_t step = mask.column_bytes;
-  for (int64_t r = 0; r < (mask.row_bytes == 0 ? 1 : rows); ++r) {
-    const char* row = mask.first + r * mask.row_bytes;
-    const auto are_hidden = [row](int64_t j) {
-      uint64_t eight;
-      std::memcpy(&eight, row + j, sizeof(eight));
-      return eight == 0;
-    };
-    int64_t begin = range.begin, end = range.end;
-    while (step == 1 && begin + 8 <= shown.begin && are_hidden(begin)) begin += 8;
-    while (begin < shown.begin && row[begin * step] == 0) ++begin;
-    while (step == 1 && end - 8 >= shown.end && are_hidden(end - 8)) end -= 8;
-    while (end > shown.end && row[(end - 1) * step] == 0) --end;
-    shown = {std::min(shown.begin, begin), std::max(shown.end, end)};
-  }
-  return shown;
-}
-
-void Task::SkipHiddenKeys() {
-  bool vanishes = true;
-  for (int64_t r = 0; r < queries_; ++r) vanishes = vanishes && peaks_[r] > s_.problem.hidden + kVanishing;
-  for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
-    const int64_t last = std::min(last_key_, first + s_.tiling.keys);
-    bool skips = false;
+void Task::AttendHidden() {
+  if (Vanish(s_.problem, peaks_, queries_)) return;
+  for (int64_t first = key_range_.begin; first < key_range_.end; first += s_.tiling.keys) {
+    const int64_t last = std::min(key_range_.end, first + s_.tiling.keys);
+    bool is_packed = false;
     ForTiles([&](int64_t row, int64_t rows) {
-      const Range visible = VisibleKeys(row, rows, first, last);
-      skips = skips || visible.begin > 0 || visible.end < last - first;
-    });
-    if (!skips) continue;
-    if (vanishes && a_.is_finite(BlockAt(value_, first, 0), last - first, s_.problem.width())) continue;
-    PackPanels(first, last);
-    ForTiles([&](int64_t row, int64_t rows) {
-      const Range visible = VisibleKeys(row, rows, first, last);
+      const KeyRange visible = Visible(row, rows, first, last);
+      if (visible.begin == 0 && visible.end == last - first) return;
+      if (!is_packed) PackPanels(first, last);
+      is_packed = true;
       if (visible.begin > 0) AttendTile(row, rows, first, last, {0, visible.begin});
       if (visible.end < last - first) AttendTile(row, rows, first, last, {visible.end, last - first});
     });
   }
 }
 
-void Task::AttendTile(int64_t row, int64_t rows, int64_t first, int64_t last, const Range& range) {
+void Task::AttendTile(int64_t row, int64_t rows, int64_t first, int64_t last, const KeyRange& range) {
   const Panels panels(last - first, a_);
   const auto* queries = reinterpret_cast<const float*>(query_rows_.first + row * query_rows_.bytes);
   if (s_.is_direct) {

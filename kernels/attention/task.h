@@ -11,14 +11,10 @@
 #include "attention/arithmetic.h"
 #include "attention/problem.h"
 #include "attention/tiling.h"
+#include "attention/visible_keys.h"
 #include "common/routine.h"
 
 namespace hlo_dispatch::attention {
-
-inline Matrix BlockAt(const Matrix& matrix, int64_t row, int64_t column) {
-  return {matrix.first + row * matrix.row_bytes + column * matrix.column_bytes, matrix.type, matrix.row_bytes,
-          matrix.column_bytes};
-}
 
 // Contiguous rows in f32 or bf16, in the operand or copied.
 struct Rows {
@@ -42,7 +38,7 @@ struct Shared {
 
 class Task {
  public:
-  Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t queries, int64_t first_key, int64_t last_key);
+  Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t queries, KeyRange keys);
 
   void Run();
   // Normalizes and stores the result's rows.
@@ -51,9 +47,6 @@ class Task {
   void StorePartial(float* to) const;
 
  private:
-  struct Range {
-    int64_t begin, end;  // keys, counted from the block's first
-  };
   struct Delete {
     void operator()(char* data) const { ::operator delete(data, std::align_val_t(64)); }
   };
@@ -76,16 +69,13 @@ class Task {
 
   // Packs the keys and values of a block in panels.
   void PackPanels(int64_t first, int64_t last);
-  // Keys of the block that some of these queries may see by causal steps, windows and masks, in whole vectors.
-  Range VisibleKeys(int64_t row, int64_t rows, int64_t first, int64_t last) const;
-  // From the first to the last key of the range that the mask shows to one of so many rows.
-  static Range UnmaskedRange(const Matrix& mask, int64_t rows, const Range& range);
-  // Keys that such steps hide are left out where that changes nothing: their weights would vanish beside
-  // the others', and 0 times their values is 0.
-  void SkipHiddenKeys();
+  // The keys of [first, last) that some of these rows see, counted from `first`; all of a split's.
+  KeyRange Visible(int64_t row, int64_t rows, int64_t first, int64_t last) const;
+  // Attends to the keys that were left out, where their weights would not vanish beside the others'.
+  void AttendHidden();
   // One step of the online softmax: a tile of queries against a range of keys of the packed block, whole vectors but at
   // the block's end.
-  void AttendTile(int64_t row, int64_t rows, int64_t first, int64_t last, const Range& range);
+  void AttendTile(int64_t row, int64_t rows, int64_t first, int64_t last, const KeyRange& range);
   // One panel of the block's values, packed or in place.
   Rows ValuesOf(int64_t panel, int64_t keys) const;
   void Apply(const Step& step, float* scores, int64_t row, int64_t key, int64_t count) const;
@@ -93,7 +83,8 @@ class Task {
   const Shared& s_;
   const Arithmetic& a_;
   Panels value_panels_;
-  int64_t first_query_, queries_, first_key_, last_key_;
+  int64_t first_query_, queries_;
+  KeyRange key_range_;
   bool may_skip_;
   Matrix query_, key_, value_;
   std::vector<Matrix> others_;

@@ -51,11 +51,8 @@ Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t th
   const int64_t tasks = problem.batch * tiling.tasks_per_batch;
   tiling.splits =
       tasks >= threads ? 1 : std::clamp(problem.keys() / kMinKeysPerSplit, int64_t{1}, CeilOfRatio(threads, tasks));
-  tiling.keys_per_split = problem.keys();
   if (tiling.splits > 1) {
-    tiling.keys_per_split = RoundUpTo(CeilOfRatio(problem.keys(), tiling.splits), arithmetic.lanes);
-    tiling.splits = CeilOfRatio(problem.keys(), tiling.keys_per_split);
-    tiling.keys = std::min(tiling.keys, tiling.keys_per_split);
+    tiling.keys = std::min(tiling.keys, RoundUpTo(CeilOfRatio(problem.keys(), tiling.splits), arithmetic.lanes));
   }
   return tiling;
 }

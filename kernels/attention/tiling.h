@@ -44,7 +44,6 @@ struct Tiling {
   int64_t tile_queries;     // queries of a task whose scores exist at one time
   int64_t tasks_per_batch;  // blocks of queries
   int64_t splits;           // parts of the keys, where there are fewer blocks of queries than threads
-  int64_t keys_per_split;
 };
 
 // Whether there are so few queries that keys and values are read in place: packing them would take longer.

@@ -114,16 +114,53 @@ def test_rows_that_are_masked_throughout(dtype: str, hidden: float, kind: str) -
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (150, 3), (299, 19)])
 def test_what_is_not_finite(step: str, operand: str, special: float, place: tuple[int, int]) -> None:
-    """Where a hidden key has such a value, too: 0 times that is NaN."""
+    """Of a value, the rows that see its key have it, and those far from them do not."""
     call = plain(300, 300, 20, 20)
-    getattr(call, operand)[place] = special
+    row, key = np.ogrid[:300, :300]
+    sees = np.ones((300, 300), bool)
     if step == "causal":
         call.causal(0, -1e30)
+        sees = key <= row
     elif step == "window":
         call.window(17, -1e30)
+        sees = key > row - 17
     elif step == "select":
-        call.select(np.tril(np.ones((300, 300), bool)), -1e30)
+        call.select(key <= row, -1e30)
+        sees = key <= row
+    without = call.expected()
+    getattr(call, operand)[place] = special
+    if operand != "value":
+        assert call.wrong() == ""
+        return
+    sees = sees[:, place[0]]
+    near = np.convolve(sees, np.ones(2 * 48 + 1), "same") > 0
+    found = call.run()
+    np.testing.assert_allclose(found[sees], call.expected()[sees], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[~near], without[~near], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("shape", [(4, 6000), (60, 2000)])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_keys_in_parts(dtype: str, shape: tuple[int, int], hidden: float) -> None:
+    """Fewer blocks of queries than threads: whatever a mask leaves is divided; rows without any key have all."""
+    queries, keys = shape
+    rows, columns = np.ogrid[:queries, :keys]
+    for mask in (columns < 700, columns < 3, columns >= keys - 5, columns % 1999 == 1000, rows < 2, rows < 0,
+                 (columns < 100) & (rows > 0), columns < keys):  # fmt: skip
+        call = plain(queries, keys, 128, 128, dtype=dtype).select(mask, hidden)
+        assert call.wrong() == ""
+    call = plain(queries, keys, 128, 128, dtype=dtype).causal(1000, hidden).window(50, hidden)
     assert call.wrong() == ""
+
+
+def test_a_cache_is_read_as_far_as_the_mask_shows() -> None:
+    """What lies behind, such as another sequence's rows, is not read."""
+    query, key, value = (random_of(seed, 2, size, 64) for seed, size in ((0, 4), (1, 5000), (2, 5000)))
+    call = AttentionCall(query, key, value).scale(0.125).select(np.arange(5000) < 300, -1e30)
+    expected = call.expected()
+    key[:, 320:], value[:, 320:] = np.nan, np.nan
+    np.testing.assert_allclose(call.run(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("hidden", [-1e30, -5.0, 3.0])
