@@ -51,9 +51,9 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
             nothing. NumPy's arrays, and arrays that a function closes over, stay.
         weights: "bf16" stores f32 weights with two or more dimensions (operands of products, convolutions and lookups)
             as bf16, in half the memory, and multiplies in the processor's fastest type; "int8" stores f32, bf16 or f16
-            weights that only products read as 8-bit integers with a scale for each output; "int4" as 4-bit integers
-            with a scale for each group of 64 along the contracted dimension; None leaves them unchanged. The report
-            says which are not narrowed, and why; a warning says if none is.
+            weights that only products and lookups read as 8-bit integers with a scale for each output or row; "int4" as
+            4-bit integers with a scale for each group of 64 along the contracted dimensions; None leaves them
+            unchanged. The report says which are not narrowed, and why; a warning says if none is.
 
     Returns:
         A function of the remaining arguments that behaves like a jitted one. Its first call compiles and preprocesses.

@@ -1,9 +1,9 @@
 """Reduced precision of weights: stores f32 weights in bf16 and multiplies in the processor's fastest type.
 
 A traced function is evaluated again with some of its arguments in bf16 (as integers: weight_only_quantization.py).
-The evaluation follows them through data movement, loops, branches and calls to products. There the other operand is
-rounded as well if the processor multiplies bf16 (with f32 accumulation); otherwise the weights are widened. All other
-users get widened weights.
+The evaluation follows them through data movement, converts, loops, branches and calls to products. There the other
+operand is rounded as well if the processor multiplies bf16 (with f32 accumulation); otherwise the weights are widened.
+All other users get widened weights: of a table, the rows that were looked up.
 """
 
 # pyright: basic
@@ -11,7 +11,7 @@ users get widened weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ from hlo_dispatch.process.machine import Machine
 
 WIDE = jax.numpy.dtype("float32")
 HALF = (jax.numpy.dtype("bfloat16"), jax.numpy.dtype("float16"))
+FLOATING = frozenset((WIDE, *HALF))
+"""Element types of weights, and of what they are converted to before they are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,12 @@ WEIGHT_FORMATS = {
 """Values of `freeze(..., weights=...)`."""
 LEAST_DIMENSIONS = 2
 
-_NOT_A_WEIGHT = "it is neither multiplied nor looked up in"
+NOT_A_WEIGHT = "it is neither multiplied nor looked up in"
 _PRODUCTS = frozenset(("dot_general", "conv_general_dilated"))
-_LOOKUP = "gather"
+LOOKUP = "gather"
+_CONVERT = "convert_element_type"
 _DATA_MOVEMENT = frozenset(
-    ("broadcast_in_dim", "concatenate", "copy", "dynamic_slice", _LOOKUP, "reshape", "rev", "slice", "split", "squeeze",
+    ("broadcast_in_dim", "concatenate", "copy", "dynamic_slice", LOOKUP, "reshape", "rev", "slice", "split", "squeeze",
      "transpose")
 )  # fmt: skip
 """Primitives whose results are elements of their first operand (of all, for a concatenation)."""
@@ -127,7 +130,7 @@ def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> 
     weights = frozenset(found.weights)
     evaluation = Evaluation(weights, narrowing)
     others = [number for number in wide if number not in weights]
-    kept = {n: other_type(avals[n]) if avals[n].dtype != WIDE else _NOT_A_WEIGHT for n in others}
+    kept = {n: other_type(avals[n]) if avals[n].dtype != WIDE else NOT_A_WEIGHT for n in others}
     return NarrowedFunction(lambda *args: evaluation.of(closed, args), weights, frozenset(found.widened), kept=kept)
 
 
@@ -138,6 +141,7 @@ def narrowable_arrays(avals: Sequence[Any], candidates: Collection[int], narrowi
         number
         for number in candidates
         if avals[number].ndim >= LEAST_DIMENSIONS
+        and avals[number].size
         and jax.numpy.issubdtype(avals[number].dtype, jax.numpy.floating)
         and itemsize_bits(avals[number].dtype) > bits
     ]
@@ -156,13 +160,17 @@ def other_type(aval: Any) -> str:
 
 @dataclass(frozen=True)
 class NarrowArray:
-    """Abstract f32 array whose elements are stored in a narrower type."""
+    """Abstract floating-point array whose elements are stored in a narrower type."""
 
     value: Any
     arguments: frozenset[int]
     """Numbers of the arguments that its elements come from."""
-    dims: tuple[int, ...] = ()
-    """The argument's dimension for each of its own, where that matters."""
+    dtype: Any
+    """Element type of the abstract array."""
+    dims: tuple[int | None, ...] = ()
+    """The argument's dimension for each of its own, where that matters; None: one of a lookup's indices."""
+    is_looked_up: bool = False
+    """Whether its elements are rows that a lookup found."""
 
 
 class Evaluation:
@@ -180,10 +188,10 @@ class Evaluation:
 
     def of(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
         values = [self._narrow_argument(n, a) if n in self._narrow else a for n, a in enumerate(arguments)]
-        return self._wide(self._evaluated(closed.jaxpr, closed.consts, values))
+        return self.wide(self._evaluated(closed.jaxpr, closed.consts, values))
 
     def _narrow_argument(self, number: int, argument: Any) -> NarrowArray:
-        return NarrowArray(argument, frozenset((number,)))
+        return NarrowArray(argument, frozenset((number,)), WIDE)
 
     def _evaluated(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         return evaluated_by(
@@ -201,13 +209,15 @@ class Evaluation:
             return bound(equation, operands)
         if name in _PRODUCTS:
             return self._product(equation, operands)
+        if name == _CONVERT and equation.outvars[0].aval.dtype in FLOATING:
+            return [replace(operands[0], dtype=equation.outvars[0].aval.dtype)]
         if name in self.data_movement and _is_data_movement(name, operands):
             return self._moved(equation, operands)
         if name in CALLS:
             return self._called(equation.params[CALLS[name]], operands)
         if name in _CONTROL:
             return _CONTROL[name](self, equation, operands)
-        return bound(equation, self._wide(operands))
+        return bound(equation, self.wide(operands))
 
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         arguments = _source_arguments(operands)
@@ -219,17 +229,28 @@ class Evaluation:
                 for o in operands
             ]
             return bound(equation, narrow, preferred_element_type=WIDE)
-        self.widened |= arguments
-        return bound(equation, self._wide(operands))
+        self.widened |= {
+            number
+            for operand in operands
+            if isinstance(operand, NarrowArray) and operand.dtype != self._narrowing.dtype
+            for number in operand.arguments
+        }
+        return bound(equation, self.wide(operands))
 
     def _moved(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         arguments = _source_arguments(operands)
-        if equation.primitive.name == _LOOKUP:
+        if equation.primitive.name == LOOKUP:
             self.weights |= arguments
-        return [NarrowArray(value, arguments) for value in bound(equation, list(map(_value, operands)))]
+        dtype = equation.outvars[0].aval.dtype
+        return [NarrowArray(value, arguments, dtype) for value in bound(equation, list(map(_value, operands)))]
 
-    def _wide(self, values: Sequence[Any]) -> list[Any]:
-        return [jax.lax.convert_element_type(v.value, WIDE) if isinstance(v, NarrowArray) else v for v in values]
+    def wide(self, values: Sequence[Any]) -> list[Any]:
+        """The values, narrow ones widened."""
+        return [jax.lax.convert_element_type(v.value, v.dtype) if isinstance(v, NarrowArray) else v for v in values]
+
+    def _row(self, part: Any, whole: Any) -> Any:
+        """A row of an operand, narrowed if the operand is."""
+        return replace(whole, value=part, dims=whole.dims[1:]) if isinstance(whole, NarrowArray) else part
 
     def _scan(self, equation: Any, operands: list[Any]) -> list[Any]:
         params, inner = equation.params, equation.params["jaxpr"].jaxpr
@@ -239,11 +260,11 @@ class Evaluation:
         known, carry, rows = _split_operands(operands, len(operands) - read - carried, carried)
 
         def body(carry: Any, row: Any) -> Any:
-            results = self._wide(self._called(params["jaxpr"], [*known, *carry, *map(_row_of, row, rows)]))
+            results = self.wide(self._called(params["jaxpr"], [*known, *carry, *map(self._row, row, rows)]))
             return results[:carried], results[carried:]
 
         options = {name: params[name] for name in ("length", "reverse", "unroll")}
-        carry, stacked = jax.lax.scan(body, self._wide(carry), list(map(_value, rows)), **options)
+        carry, stacked = jax.lax.scan(body, self.wide(carry), list(map(_value, rows)), **options)
         return [*carry, *stacked]
 
     def _while(self, equation: Any, operands: list[Any]) -> list[Any]:
@@ -254,14 +275,14 @@ class Evaluation:
             return self._called(params["cond_jaxpr"], [*condition_constants, *carry])[0]
 
         def body(carry: Any) -> Any:
-            return self._wide(self._called(params["body_jaxpr"], [*known, *carry]))
+            return self.wide(self._called(params["body_jaxpr"], [*known, *carry]))
 
-        return jax.lax.while_loop(goes_on, body, self._wide(carry))
+        return jax.lax.while_loop(goes_on, body, self.wide(carry))
 
     def _cond(self, equation: Any, operands: list[Any]) -> list[Any]:
         which, *inputs = operands
         branches = equation.params["branches"]
-        return jax.lax.switch(which, [lambda branch=b: self._wide(self._called(branch, inputs)) for b in branches])
+        return jax.lax.switch(which, [lambda branch=b: self.wide(self._called(branch, inputs)) for b in branches])
 
 
 def _split_operands(values: list[Any], first: int, second: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -286,12 +307,8 @@ def _source_arguments(operands: Sequence[Any]) -> frozenset[int]:
 
 
 def _value(operand: Any) -> Any:
+    """The stored value of an operand."""
     return operand.value if isinstance(operand, NarrowArray) else operand
-
-
-def _row_of(part: Any, whole: Any) -> Any:
-    """A row of an operand, narrowed if the operand is."""
-    return NarrowArray(part, whole.arguments, whole.dims[1:]) if isinstance(whole, NarrowArray) else part
 
 
 def _is_default_precision(precision: Any) -> bool:

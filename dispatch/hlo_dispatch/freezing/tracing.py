@@ -108,8 +108,7 @@ def traced_module(
             lambda: _lowered(_with_split_gated_units(replay, given), shown_as, given, taken_over), "gated units"
         )
     if narrowing is not None:
-        find = with_integers if narrowing.is_integer else narrowed
-        less = find(jax.make_jaxpr(replay)(*given), range(count), narrowing)
+        less = _narrowed(jax.make_jaxpr(replay)(*given), len(frozen), count, narrowing)
         flat = [
             _of_type(narrowing.dtype, array) if number in less.narrow else array
             for number, array in enumerate(itertools.chain.from_iterable(given))
@@ -143,6 +142,14 @@ def traced_module(
         module, constants, results, structure, arguments, signature, types, narrow, widened, smaller,
         less.kept, donated,
     )  # fmt: skip
+
+
+def _narrowed(closed: Any, arguments: int, frozen: int, narrowing: Narrowing) -> NarrowedFunction:
+    """Narrow the weights among the frozen arrays of a closed jaxpr; the first of these are arguments."""
+    if not narrowing.is_integer:
+        return narrowed(closed, range(frozen), narrowing)
+    # A table that the function closes over may hold cosines, not weights.
+    return with_integers(closed, range(frozen), range(arguments), narrowing)
 
 
 def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ...], donated: Sequence[int]) -> Any:

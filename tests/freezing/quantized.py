@@ -1,0 +1,37 @@
+"""What weights are taken for by `freeze(..., weights=...)`: worked out in float64, but for the scales."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+def rounded(w: Any, *along: int) -> Any:
+    """Eight bits, with one scale along these dimensions."""
+    return _quantized(np.asarray(w, "float32"), along, 127)
+
+
+def in_four_bits(w: Any, along: int | tuple[int, ...] = 0, group: int = 64) -> Any:
+    """Four bits; `group` elements along these dimensions have one scale."""
+    dims = along if isinstance(along, tuple) else (along,)
+    w = np.moveaxis(np.asarray(w, "float32"), dims, range(len(dims)))
+    size = math.prod(w.shape[: len(dims)])
+    apart = w.reshape(-1, group if size % group == 0 else size, *w.shape[len(dims) :])
+    return np.moveaxis(_quantized(apart, (1,), 7).reshape(w.shape), range(len(dims)), dims)
+
+
+def dequantized(form: str, w: Any, along: int | tuple[int, ...]) -> Any:
+    """As `form` stores them."""
+    if form == "bf16":
+        return np.asarray(w).astype(ml_dtypes.bfloat16).astype("float64")
+    dims = along if isinstance(along, tuple) else (along,)
+    return rounded(w, *dims) if form == "int8" else in_four_bits(w, dims)
+
+
+def _quantized(w: Any, along: tuple[int, ...], most: int) -> Any:
+    largest = np.abs(w).max(axis=along, keepdims=True)
+    scale = np.where(largest == 0, np.float32(1), largest / np.float32(most)).astype(np.float64)
+    return np.clip(np.round(w / scale), -most, most) * scale
