@@ -156,6 +156,7 @@ def _layer_norm(x: Any, scale: Any, bias: Any) -> Any:
 _PLAIN: dict[str, Callable[..., Any]] = {
     "softmax": lambda x: torch.softmax(x, -1),
     "log_softmax": lambda x: torch.log_softmax(x, -1),
+    "argmax": lambda x: torch.argmax(x, -1).int(),
     "layer_norm": _layer_norm,
     "rms_norm": lambda x, scale: F.rms_norm(x, x.shape[-1:], scale, 1e-6),
     "cholesky": torch.linalg.cholesky,

@@ -27,6 +27,7 @@ REST = "rest"
 KINDS: tuple[str, ...] = (PRODUCTS, SLICES, UPDATES, ATTENTION, NORMS, ELEMENTWISE_KIND, COPIES, SMALL_CALLS, REST)
 
 _KERNELS = {
+    "argmax": REST,
     "attention": ATTENTION,
     "binary": ELEMENTWISE_KIND,
     "channel_scaling": NORMS,

@@ -168,15 +168,17 @@ def _matmul() -> BenchOperation:
     )
 
 
-def _rows(name: str, operands: tuple[str, ...], work: float, entry: str = "") -> BenchOperation:
-    """Something done to each of m rows of n values; `operands` have n values each."""
+def _rows(
+    name: str, operands: tuple[str, ...], work: float, entry: str = "", *, reduces: bool = False
+) -> BenchOperation:
+    """Something done to each of m rows of n values, which may give one value; `operands` have n values each."""
     return BenchOperation(
         name=name,
         entry=entry,
         needed=("m", "n"),
         defaults={},
         operands=lambda z: {"source": (z["m"], z["n"])} | {operand: (z["n"],) for operand in operands},
-        result=lambda z: (z["m"], z["n"]),
+        result=lambda z: (z["m"],) if reduces else (z["m"], z["n"]),
         work=lambda z: work * z["m"] * z["n"],
         # XLA sums few longer rows in pieces, which is another program.
         small={"m": 8, "n": 24},
@@ -280,6 +282,7 @@ OPERATIONS: dict[str, BenchOperation] = {
         _attention(),
         _rows("softmax", (), 5, "softmax"),
         _rows("log_softmax", (), 5, "log_softmax"),
+        _rows("argmax", (), 1, "argmax", reduces=True),
         _rows("layer_norm", ("scale", "bias"), 8, "layer_norm"),
         _rows("rms_norm", ("scale",), 5, "rms_norm"),
         _square("cholesky", lambda n, m: n**3 / 3),

@@ -9,7 +9,7 @@ XLA:CPU converts bf16 to f32 first, then transposes and copies f32. Widening cha
 the convert below rearranging ops: a bf16 kernel finds bf16 elements in its order.
 
 Invariants: `graph.nodes` is in topological order (operands before users); a fusion that cannot
-be expanded (several outputs) is one opaque node.
+be expanded (several outputs, but for those of one reduction) is one opaque node.
 """
 
 from __future__ import annotations
@@ -127,7 +127,14 @@ class FlatGraph:
         return members
 
     def _is_expandable(self, instruction: InstructionProto) -> bool:
-        return instruction.shape.element_type != 13 and not instruction.control_predecessor_ids  # 13: a tuple
+        if instruction.control_predecessor_ids:
+            return False
+        return instruction.shape.element_type != 13 or self._is_one_reduction(instruction)  # 13: a tuple
+
+    def _is_one_reduction(self, fusion: InstructionProto) -> bool:
+        """Whether all outputs are those of one reduction, as argmax has two."""
+        computation = self.module.computations[fusion.called_computation_ids[0]]
+        return any(i.opcode == "reduce" and i.id == computation.root_id for i in computation.instructions[:])
 
     def _expand(self, fusion: InstructionProto, operands: tuple[Node, ...], members: list[Node]) -> Node:
         computation = self.module.computations[fusion.called_computation_ids[0]]

@@ -104,6 +104,12 @@ def _concatenations(dtype: str) -> dict[str, Any]:
     return described | {"sources": len(tensors) - 1}
 
 
+def _logits(dtype: str) -> dict[str, Any]:
+    """A row of numbers for each of several tokens, and a place for each."""
+    source = {"src_type": dtype, "src_dims": [8, 32000], "src_strides": [32000, 1]}
+    return source | {"dst_dims": [8], "dst_strides": [1]}
+
+
 def _sequences(dtype: str) -> dict[str, Any]:
     """An LSTM over a sequence."""
     state = {"type": dtype, "dims": [8, 256], "strides": [256, 1]}
@@ -163,6 +169,7 @@ SAMPLES = (
     Sample(_LOW, _gates),
     Sample(_LOW, _concatenations),
     Sample(_LOW[:2], _sequences),
+    Sample(_LOW[:2], _logits),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),

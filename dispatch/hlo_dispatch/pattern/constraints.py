@@ -84,7 +84,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "transpose": ("permutation",),
     "dot": ("product",),
     "convolution": ("labels", "window"),
-    **{operation: ("along",) for operation in REDUCERS},
+    **{operation: ("along",) for operation in (*REDUCERS, "argmax")},
 }
 """Constraints without which an operation has no meaning."""
 
@@ -130,6 +130,8 @@ def _along(node: Any, expected: tuple[int, ...] | str | None, _: ConstraintConte
     """Compares a broadcast's dimensions, or a reduction's reduced dimensions."""
     if expected is None:
         return True
+    if node.opcode == "get-tuple-element":  # argmax: one of a reduction's two results
+        node = node.operands[0]
     is_broadcast = node.opcode != "reduce"
     have = (node if is_broadcast else node.operands[0]).shape.dimensions
     rank = len(have)
@@ -210,7 +212,7 @@ def _window(node: Any, kind: str, _: ConstraintContext) -> bool:
 
 
 _ONE_OF_PRODUCTS = choice("plain", "transposed", "any")
-_DEPENDS = ("broadcast", *REDUCERS)
+_DEPENDS = ("broadcast", *REDUCERS, "argmax")
 
 CONSTRAINTS: Mapping[str, Constraint] = {
     "along": Constraint(

@@ -32,6 +32,8 @@ class OperationSemantics:
     arity: int
     detail: str = ""
     """A comparison's direction, a reduction's operation."""
+    part_of: str = ""
+    """The opcode of the instruction that the result is a part of, where it has several."""
 
 
 def _meanings() -> dict[str, OperationSemantics]:
@@ -41,6 +43,7 @@ def _meanings() -> dict[str, OperationSemantics]:
             found[opcode.replace("-", "_")] = OperationSemantics(opcode, arity)
     found.update((name, OperationSemantics("compare", 2, direction)) for name, direction in COMPARISONS.items())
     found.update((name, OperationSemantics("reduce", 1, reducer)) for name, (reducer, _) in REDUCERS.items())
+    found["argmax"] = OperationSemantics("get-tuple-element", 1, part_of="reduce")
     for opcode, arity in (("broadcast", 1), ("transpose", 1), ("dot", 2), ("convolution", 2)):
         found[opcode] = OperationSemantics(opcode, arity)
     return found
@@ -214,7 +217,7 @@ def may_overlap(first: Term, second: Term) -> bool:
         if isinstance(first, ActivationCall) and isinstance(second, ActivationCall):
             return first.activation == second.activation and may_overlap(first.argument, second.argument)
         literal = second if isinstance(first, ActivationCall) else first
-        return isinstance(literal, Operation) and literal.word not in ("dot", "convolution", *REDUCERS)
+        return isinstance(literal, Operation) and literal.word not in ("dot", "convolution", "argmax", *REDUCERS)
     if first.word != second.word:
         return False
     straight = all(may_overlap(a, b) for a, b in zip(first.arguments, second.arguments, strict=True))

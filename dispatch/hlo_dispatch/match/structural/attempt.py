@@ -10,6 +10,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.strided_view import full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES
+from hlo_dispatch.match.argmax import why_no_argmax
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND, applied_by, windows_before
@@ -165,12 +166,7 @@ class Attempt:
         unmet = self._unmet(term, found, bound)
         if unmet is not None:
             return self._fail(bound, found, *unmet)
-        windows = (
-            windows_before(found, self._graph, applied_by(found, self._graph)) if found.opcode == "reduce" else None
-        )
-        if windows is not None:
-            bound.covered[windows] = None
-        for operands in self._orders(term, windows or found):
+        for operands in self._orders(term, self._first_instruction(term, found, bound)):
             goals = rest
             for argument, operand in zip(reversed(term.arguments), reversed(operands), strict=True):
                 goals = (argument, operand, goals)
@@ -179,7 +175,19 @@ class Attempt:
                 return match
         return None
 
+    def _first_instruction(self, term: Operation, found: Node, bound: BoundNames) -> Node:
+        """The instruction that reads the operands: the one whose part `found` is, windows in front of it, or itself."""
+        first = found.operands[0] if term.meaning.part_of else None
+        if found.opcode == "reduce":
+            first = windows_before(found, self._graph, applied_by(found, self._graph))
+        if first is None:
+            return found
+        bound.covered[first] = None
+        return first
+
     def _unmet(self, term: Operation, found: Node, bound: BoundNames) -> Why | None:
+        if term.word == "argmax" and (why := why_no_argmax(found, self._graph)):
+            return "%{0} is no place of a maximum: {1}", found.name, why
         for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
             if not condition.constraint.holds(found, condition.argument, bound):
                 return "%{0} is {1}, but {2} {3}", found.name, found.shape, term.name or term.word, condition
@@ -205,7 +213,7 @@ class Attempt:
     def _orders(self, term: Operation, found: Node) -> list[tuple[Node, ...]]:
         """The operand orders to try."""
         meaning, operands = term.meaning, found.operands
-        if meaning.opcode == "reduce":
+        if meaning.opcode == "reduce" or meaning.part_of:
             return [operands[:1]]
         if meaning.opcode == "compare":
             direction = found.proto.comparison_direction

@@ -126,7 +126,9 @@ def _needed(spelling: Spelling) -> frozenset[str]:
     """Opcodes that every match contains; a bitcast can stand for a broadcast."""
 
     def opcode(term: Term) -> tuple[str, ...]:
-        return (term.meaning.opcode,) if isinstance(term, Operation) else ()
+        if not isinstance(term, Operation):
+            return ()
+        return tuple(filter(None, (term.meaning.opcode, term.meaning.part_of)))
 
     return in_every_match(spelling.expression.root, opcode) - {"broadcast"}
 
@@ -146,6 +148,8 @@ def _fits(root: Inner, opcode: str, operands: tuple[str, ...]) -> bool:
         return False
     if isinstance(root, ActivationCall):
         return True
+    if root.meaning.part_of:
+        return operands == (root.meaning.part_of,)
     pairs = [list(zip(root.arguments, operands, strict=False))]
     if root.meaning.opcode in COMMUTATIVE or root.meaning.opcode == "compare":
         pairs.append(list(zip(root.arguments, reversed(operands), strict=False)))

@@ -1,0 +1,77 @@
+"""Argmax: a reduction of numbers together with their places, recognized by what its computation does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.elementwise_region import apply, scalar_constant
+from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND
+
+_NUMBERS = (np.nan, -np.inf, -2.0, -0.0, 0.0, 1.0, np.inf)
+_PLACES = (0.0, 1.0, 5.0)
+_VALUE_AND_PLACE = 2
+
+
+def why_no_argmax(part: Node, graph: FlatGraph) -> str:
+    """Why the value, an element of a tuple, is not where the maximum along a dimension is; empty: it is.
+
+    Of equal numbers the first counts, and the first NaN is larger than every number.
+    """
+    reduction = part.operands[0]
+    if reduction.opcode != "reduce" or len(reduction.operands) != 2 * _VALUE_AND_PLACE:
+        return "no two arrays are reduced"
+    if part.proto.tuple_index != 1 or part.shape.element_type != "s32":
+        return "its result is none of s32"
+    dimensions = tuple(reduction.proto.dimensions[:])
+    if len(dimensions) != 1 or not _counts(reduction.operands[1], dimensions[0]):
+        return "what is reduced with the numbers does not count along one dimension"
+    start = [scalar_constant(operand) for operand in reduction.operands[_VALUE_AND_PLACE:]]
+    if start[0] is None or start[0] > NEUTRAL_MAXIMUM_BOUND or start[1] != 0:
+        return "it does not start from -inf at place 0"
+    return "" if _takes_the_first_largest(reduction, graph) else "its computation takes another one"
+
+
+def _counts(node: Node, dimension: int) -> bool:
+    """Whether the elements are their own numbers along a dimension."""
+    if node.opcode == "broadcast":
+        named = list(node.proto.dimensions[:])
+        return dimension in named and _counts(node.operands[0], named.index(dimension))
+    return node.opcode == "iota" and list(node.proto.dimensions[:]) == [dimension]
+
+
+def _takes_the_first_largest(reduction: Node, graph: FlatGraph) -> bool:
+    """Whether the computation gives, of what was found so far and another number, the larger one and its place."""
+    called = FlatGraph(graph.module, graph.module.computations[reduction.proto.called_computation_ids[0]])
+    axes = (_NUMBERS, _PLACES, _NUMBERS, _PLACES)
+    given = [axis.ravel() for axis in np.meshgrid(*(np.array(axis) for axis in axes), indexing="ij")]
+    value, place, other, other_place = given
+    is_larger = (value > other) | np.isnan(value)
+    is_first = is_larger | ((value == other) & (place < other_place))
+    expected = np.where(is_larger, value, other), np.where(is_first, place, other_place)
+    found = _evaluated(called, given)
+    return found is not None and all(map(_are_equal, found, expected))
+
+
+def _are_equal(found: Any, expected: Any) -> bool:
+    return np.array_equal(np.asarray(found, dtype=np.float64), expected, equal_nan=True)
+
+
+def _evaluated(computation: FlatGraph, given: list[Any]) -> list[Any] | None:
+    """The elements of the tuple that a computation of scalars gives for these parameters, in float64."""
+    values: dict[Node, Any] = {}
+    with np.errstate(all="ignore"):
+        for node in computation.nodes:
+            if node.opcode == "parameter":
+                values[node] = given[node.proto.parameter_number]
+            elif node.opcode in ELEMENTWISE:
+                values[node] = apply(node, [values[operand] for operand in node.operands])
+            elif node.opcode == "constant":
+                values[node] = scalar_constant(node)
+            elif node is not computation.root:
+                return None
+    root = computation.root
+    return [values[operand] for operand in root.operands] if root.opcode == "tuple" else None

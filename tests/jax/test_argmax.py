@@ -1,0 +1,74 @@
+"""argmax as people write it: one call, and exactly stock's places."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from side_by_side import run_both
+
+RNG = np.random.default_rng(5)
+
+
+def rows(*dims: int, dtype: str = "float32") -> jax.Array:
+    return jnp.asarray(RNG.standard_normal(dims), dtype)
+
+
+def with_values(count: int, **places: list[int]) -> jax.Array:
+    """Numbers below 0, but for those at some places."""
+    row = -np.abs(RNG.standard_normal(count)).astype("float32") - 1
+    for name, at in places.items():
+        row[at] = {"nan": np.nan, "zero": 0.0, "minus_zero": -0.0, "infinity": np.inf}[name]
+    return jnp.asarray(row)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dims", [(128_000,), (1, 1, 32_003), (8, 1, 32_000), (5, 17), (3, 2, 1)])
+def test_logits(dims: tuple[int, ...], dtype: str) -> None:
+    found = run_both(lambda x: jnp.argmax(x, -1), rows(*dims, dtype=dtype))
+    assert found.calls == (0 if dims[-1] == 1 else 1)
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
+@pytest.mark.parametrize("count", [5, 70, 5000, 128_000])
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"zero": [1, 3]},
+        {"minus_zero": [1], "zero": [3]},
+        {"zero": [1], "minus_zero": [4]},
+        {"infinity": [2, 4]},
+        {"nan": [3, 4], "infinity": [1]},
+        {"nan": [0, 4]},
+        {"nan": [-1], "infinity": [0]},
+        {"zero": [-1]},
+    ],
+)
+def test_of_equal_numbers_the_first_and_nan_before_all(count: int, places: dict[str, list[int]]) -> None:
+    row = with_values(count, **places)
+    found = run_both(lambda x: jnp.argmax(x, -1), row)
+    assert found.calls == 1
+    assert found.dispatched[0] == found.stock[0] == np.asarray(row).argmax()
+
+
+def test_all_are_minus_infinity() -> None:
+    found = run_both(lambda x: jnp.argmax(x, -1), jnp.full((3, 5000), -jnp.inf))
+    assert found.calls == 1
+    np.testing.assert_array_equal(found.dispatched[0], [0, 0, 0])
+
+
+def test_behind_a_product() -> None:
+    """As in a decoding loop, and in a sampler that adds noise to what it compares."""
+    noise = rows(4, 5000)
+    found = run_both(lambda x, w: jnp.argmax((x @ w) / 0.7 + noise, -1), rows(4, 64), rows(64, 5000))
+    assert 'custom_call_target="hlo_dispatch.own.argmax"' in found.text
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
+@pytest.mark.parametrize("program", [lambda x: jnp.argmin(x, -1), lambda x: jnp.argmax(x, 0)], ids=["min", "axis"])
+def test_another_place_stays_with_stock(program) -> None:
+    found = run_both(program, rows(40, 500))
+    assert "own.argmax" not in found.text
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
