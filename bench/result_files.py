@@ -24,7 +24,8 @@ from hlo_dispatch.vendor.libraries import mkl, onednn
 
 FORMAT = "hlo-dispatch bench 1"
 _PACKAGES = (
-    "jax", "jaxlib", "torch", "openvino", "keras", "flax", "transformers", "diffusers", "hlo-dispatch",
+    "jax", "jaxlib", "torch", "openvino", "nncf", "llama-cpp-python", "keras", "flax", "transformers", "diffusers",
+    "hlo-dispatch",
 )  # fmt: skip
 _FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16")
 

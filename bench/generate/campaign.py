@@ -1,122 +1,109 @@
-"""Measuring of all forms and ways: the forms of a way have a process each, and take turns."""
+"""Measuring of all contenders: those of one precision have a process each, and take turns."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from hlo_dispatch.bench.generate.peers import PEERS, missing
+from hlo_dispatch.bench.generate.plan import CALLS, Contender, GenerationPlan
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
 
-PREFILLS = (128, 512)
-POSITIONS = (128, 512)
-TURNS = 4
-CALLS = 5
+_PROCESS = "hlo_dispatch.bench.generate.process"
 _RECORDED = 5
 
 
-@dataclass(frozen=True)
-class GenerationPlan:
-    """What is measured."""
-
-    size: str
-    forms: Sequence[str]
-    ways: Sequence[str]
-    dtype: str
-    """Empty: bf16 where weights are not frozen, f32 where they are."""
-    capacities: Sequence[int]
-    """Of the cache, the first for everything; the others for a token at the first position."""
-    policy: str
-    turns: int = TURNS
-    is_profiled: bool = False
-
-    def dtype_of(self, way: str) -> str:
-        return self.dtype or ("f32" if way.startswith("frozen") else "bf16")
-
-    def name(self, way: str, form: str) -> str:
-        return f"{self.size} {self.dtype_of(way)} {way} {form}"
-
-    @property
-    def names(self) -> list[str]:
-        """Of all entries."""
-        return [self.name(way, form) for way in self.ways for form in self.forms]
-
-    @property
-    def measured(self) -> dict[str, dict[str, int]]:
-        """Name → request."""
-        first, *others = self.capacities
-        prefills = {f"prefill {n}": {"prefill": n, "capacity": first, "calls": 1} for n in PREFILLS if n <= first}
-        tokens = {f"token at {n}": {"position": n, "capacity": first, "calls": CALLS} for n in POSITIONS if n < first}
-        more = {
-            f"token at {POSITIONS[0]} of {n}": {"position": POSITIONS[0], "capacity": n, "calls": CALLS} for n in others
-        }
-        return prefills | tokens | more
-
-
 def run(plan: GenerationPlan, say: Callable[[str], None], done: Container[str] = ()) -> Iterator[dict[str, Any]]:
-    """One entry for each way and form, after each way; what failed has a problem instead of times.
+    """One entry for each contender, after each precision; what failed has a problem instead of times.
 
     Args:
-        done: names of entries; a way that has all of them is left out.
+        done: names of entries; a precision that has all of them is left out.
     """
-    for way in plan.ways:
-        if all(plan.name(way, form) in done for form in plan.forms):
+    for precision, contenders in plan.groups.items():
+        if all(contender.name in done for contender in contenders):
             continue
-        found = {form: _empty(plan, form, way) for form in plan.forms}
-        workers: dict[str, Worker] = {}
+        say(f"{precision}: {len(contenders)} processes in turns")
+        with tempfile.TemporaryDirectory(prefix="hlo-dispatch-generate-") as folder:
+            turns = _Turns(plan, contenders, folder, say)
+            try:
+                turns.load()
+                turns.measure()
+            finally:
+                turns.close()
+        yield from turns.entries.values()
+
+
+class _Turns:
+    """The processes of one precision; one that fails is noted, and the others go on."""
+
+    def __init__(
+        self, plan: GenerationPlan, contenders: Sequence[Contender], folder: str, say: Callable[[str], None]
+    ) -> None:
+        self._plan, self._contenders, self._folder, self._say = plan, contenders, folder, say
+        self._workers: dict[str, Worker] = {}
+        self.entries: dict[str, dict[str, Any]] = {
+            contender.name: {
+                "name": contender.name, "size": plan.size, "batch": plan.batch, "precision": contender.precision,
+                "dtype": contender.dtype, "way": contender.way, "form": contender.form, "turns": plan.turns,
+                "samples": {name: [] for name in plan.requests(contender)},
+            }
+            for contender in contenders
+        }  # fmt: skip
+
+    def load(self) -> None:
+        """Start and load all, one after the other."""
+        for contender in self._contenders:
+            entry = self.entries[contender.name]
+            absent = missing(contender.way, contender.precision) if contender.way in PEERS else ""
+            if absent:
+                entry["problem"] = absent
+                continue
+            self._say(f"{contender.name}: loading")
+            settings = self._peer_settings(contender) if contender.way in PEERS else self._jax_settings(contender)
+            requests = list(self._plan.requests(contender).values())
+            self._workers[contender.name] = Worker(_PROCESS)
+            about = {"way": contender.way, "size": self._plan.size, "batch": self._plan.batch, "requests": requests}
+            self._ask(contender, {"load": about | settings}, entry.update)
+
+    def _jax_settings(self, contender: Contender) -> dict[str, Any]:
+        dtype = {"f32": "float32", "bf16": "bfloat16"}[contender.dtype]
+        capacity = self._plan.capacities[0]
+        return {"form": contender.form, "dtype": dtype, "capacity": capacity, "policy": self._plan.policy}
+
+    def _peer_settings(self, contender: Contender) -> dict[str, Any]:
+        """The file that a process of its own writes, whose memory goes with it."""
+        settings: dict[str, Any] = {"precision": contender.precision, "file": ""}
+        self._workers[contender.name] = writer = Worker(_PROCESS)
+        about = {"peer": contender.way, "size": self._plan.size, "folder": self._folder}
+        self._ask(contender, {"write": about | {"precision": contender.precision}}, settings.update)
+        writer.close()
+        return settings
+
+    def measure(self) -> None:
+        """All requests of all, so many turns, in an order that changes; then what is measured once."""
+        for turn in range(self._plan.turns):
+            for contender in self._contenders[:: 1 if turn % 2 == 0 else -1]:
+                for name, request in self._plan.requests(contender).items():
+                    samples = self.entries[contender.name]["samples"][name]
+                    self._ask(contender, request, lambda answer, kept=samples: kept.extend(answer["samples"]))
+        for contender in self._contenders:
+            entry, request = self.entries[contender.name], self._plan.first_token
+            if self._plan.is_profiled and contender.way not in PEERS:
+                profiled = request | {"profile": _RECORDED, "seconds": 0.5}
+                self._ask(contender, profiled, lambda answer, entry=entry: entry.update(profile=answer))
+            self._ask(contender, request | {"memory": CALLS}, entry.update)
+
+    def _ask(self, contender: Contender, request: dict[str, Any], keep: Callable[[dict[str, Any]], object]) -> None:
+        entry = self.entries[contender.name]
+        if "problem" in entry:
+            return
         try:
-            for form, entry in found.items():
-                say(f"{entry['name']}: compiling")
-                workers[form] = Worker("hlo_dispatch.bench.generate.process")
-                _ask(workers, form, entry, {"make": _make(plan, form, way)}, entry.update)
-            say(f"{way}: {', '.join(plan.forms)} in turns")
-            for turn in range(plan.turns):
-                for form in list(found)[:: 1 if turn % 2 == 0 else -1]:
-                    _measure(workers, form, found[form], plan)
-            for form, entry in found.items():
-                request = {"position": POSITIONS[0], "capacity": plan.capacities[0]}
-                _ask(workers, form, entry, request | {"memory": CALLS}, entry.update)
-                if plan.is_profiled:
-                    profiled = request | {"profile": _RECORDED, "seconds": 0.5}
-                    _ask(workers, form, entry, profiled, lambda answer, entry=entry: entry.update(profile=answer))
-        finally:
-            for worker in workers.values():
-                worker.close()
-        yield from found.values()
+            keep(self._workers[contender.name].ask(request))
+        except WorkerFailed as error:
+            entry["problem"] = str(error)
 
-
-def _empty(plan: GenerationPlan, form: str, way: str) -> dict[str, Any]:
-    dtype = plan.dtype_of(way)
-    return {
-        "name": plan.name(way, form), "size": plan.size, "dtype": dtype, "way": way, "form": form,
-        "samples": {name: [] for name in plan.measured},
-    }  # fmt: skip
-
-
-def _make(plan: GenerationPlan, form: str, way: str) -> dict[str, Any]:
-    dtype = {"f32": "float32", "bf16": "bfloat16"}[plan.dtype_of(way)]
-    return {
-        "size": plan.size, "form": form, "dtype": dtype, "way": way, "capacity": plan.capacities[0],
-        "policy": plan.policy, "requests": list(plan.measured.values()),
-    }  # fmt: skip
-
-
-def _measure(workers: dict[str, Worker], form: str, entry: dict[str, Any], plan: GenerationPlan) -> None:
-    for name, request in plan.measured.items():
-        samples = entry["samples"][name]
-        _ask(workers, form, entry, request, lambda answer, samples=samples: samples.extend(answer["samples"]))
-
-
-def _ask(
-    workers: dict[str, Worker],
-    form: str,
-    entry: dict[str, Any],
-    request: dict[str, Any],
-    keep: Callable[[dict[str, Any]], object],
-) -> None:
-    if "problem" in entry:
-        return
-    try:
-        keep(workers[form].ask(request))
-    except WorkerFailed as error:
-        entry["problem"] = str(error)
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers.values():
+            worker.close()

@@ -1,4 +1,4 @@
-"""Decoder of a language model in plain JAX, as people write it: Llama's layers, random weights, a key-value cache.
+"""Decoder of a language model in plain JAX, as people write it: Llama's layers and a key-value cache.
 
 Forms, which compute the same:
     scan      lax.scan over stacked layers; each layer's cache comes in with the layer, and goes out changed
@@ -11,81 +11,39 @@ Forms, which compute the same:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax, nn
+
+from hlo_dispatch.bench.generate.weights import EPSILON, NORMS, ROTATION_BASE, DecoderSize, random_weights
 
 FORMS = ("scan", "carry", "unrolled")
 
 
-@dataclass(frozen=True)
-class DecoderSize:
-    """Dimensions of a decoder."""
-
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    hidden: int
-    """Width between the two products of the gated unit."""
-    vocabulary: int = 32000
-
-    @property
-    def head_size(self) -> int:
-        return self.width // self.heads
-
-
-SIZES = {
-    "tiny": DecoderSize(2, 256, 4, 2, 704),
-    "small": DecoderSize(20, 1024, 16, 4, 2816),  # 0.29e9 parameters
-    "large": DecoderSize(22, 2048, 32, 4, 5632),  # 1.1e9
-}
-
-
 def parameters(size: DecoderSize, form: str, dtype: str) -> dict[str, Any]:
     """Random weights; stacked over layers but for `unrolled`."""
-    random = np.random.default_rng(0)
-    keys = size.kv_heads * size.head_size
-    shapes = {
-        "query": (size.width, size.width), "key": (size.width, keys), "value": (size.width, keys),
-        "out": (size.width, size.width), "gate": (size.width, size.hidden), "up": (size.width, size.hidden),
-        "down": (size.hidden, size.width),
-    }  # fmt: skip
-
-    def matrix(*shape: int) -> jax.Array:
-        return jnp.asarray(random.standard_normal(shape, "float32") * shape[0] ** -0.5).astype(dtype)
-
-    names = [*shapes, "norm_before", "norm_between"]
-    layers = [
-        {name: matrix(*shapes[name]) if name in shapes else jnp.ones(size.width, dtype) for name in names}
-        for _ in range(size.layers)
-    ]
-    embedding = jnp.asarray(random.standard_normal((size.vocabulary, size.width), "float32")).astype(dtype)
-    return {
-        "embedding": embedding,
-        # A layer's own arrays go as they are stacked: they are never in memory twice.
-        "layers": layers
-        if form == "unrolled"
-        else {name: jnp.stack([layer.pop(name) for layer in layers]) for name in names},
-        "norm": jnp.ones(size.width, dtype),
-        "head": matrix(size.width, size.vocabulary),
-    }
+    layers: list[dict[str, Any]] = [{name: jnp.ones(size.width, dtype) for name in NORMS} for _ in range(size.layers)]
+    others: dict[str, Any] = {"norm": jnp.ones(size.width, dtype)}
+    for layer, name, array in random_weights(size):
+        (others if layer is None else layers[layer])[name] = jnp.asarray(array).astype(dtype)
+    names = list(layers[0])
+    # A layer's own arrays go as they are stacked: they are never in memory twice.
+    stacked = {name: jnp.stack([layer.pop(name) for layer in layers]) for name in names} if form != "unrolled" else None
+    return others | {"layers": layers if stacked is None else stacked}
 
 
-def empty_cache(size: DecoderSize, form: str, capacity: int, dtype: str) -> Any:
+def empty_cache(size: DecoderSize, form: str, batch: int, capacity: int, dtype: str) -> Any:
     """Keys and values of each layer, zeros."""
-    layer = (1, capacity, size.kv_heads, size.head_size)
+    layer = (batch, capacity, size.kv_heads, size.head_size)
     if form == "unrolled":
         return [(jnp.zeros(layer, dtype), jnp.zeros(layer, dtype)) for _ in range(size.layers)]
     return jnp.zeros((size.layers, *layer), dtype), jnp.zeros((size.layers, *layer), dtype)
 
 
 def step(size: DecoderSize, form: str) -> Callable[..., tuple[jax.Array, Any]]:
-    """(parameters, cache, tokens [1, t], position of the first) → (next token, cache): prefill, or a token."""
+    """(parameters, cache, tokens [batch, t], position of the first) → (next tokens, cache): prefill, or a token."""
 
     def run(weights: Any, cache: Any, tokens: jax.Array, position: jax.Array) -> tuple[jax.Array, Any]:
         x = weights["embedding"][tokens]
@@ -96,6 +54,23 @@ def step(size: DecoderSize, form: str) -> Callable[..., tuple[jax.Array, Any]]:
         x, cache = _LOOPS[form](size, weights["layers"], x, cache, position, angles, mask)
         logits = (_normalized(x[:, -1:], weights["norm"]) @ weights["head"]).astype(jnp.float32)
         return jnp.argmax(logits, -1).astype(jnp.int32), cache
+
+    return run
+
+
+def predictions(size: DecoderSize) -> Callable[..., jax.Array]:
+    """(stacked parameters, tokens [batch, t]) → logits [batch, t, vocabulary] of what follows each; without a cache."""
+
+    def run(weights: Any, tokens: jax.Array) -> jax.Array:
+        x = weights["embedding"][tokens]
+        at = jnp.arange(tokens.shape[1])
+        angles, mask = _rotation(size, at, x.dtype), at[None, :] <= at[:, None]
+
+        def body(x: Any, layer: Any) -> Any:
+            return _layer(size, layer, x, angles, mask, lambda new: (None, new))
+
+        x, _ = lax.scan(body, x, weights["layers"])
+        return (_normalized(x, weights["norm"]) @ weights["head"]).astype(jnp.float32)
 
     return run
 
@@ -164,13 +139,13 @@ def _layer(size: DecoderSize, layer: Any, x: Any, angles: Any, mask: Any, put: C
 
 def _normalized(x: Any, scale: Any) -> Any:
     wide = x.astype(jnp.float32)
-    wide = wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-5)
+    wide = wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + EPSILON)
     return wide.astype(x.dtype) * scale
 
 
 def _rotation(size: DecoderSize, at: Any, dtype: Any) -> tuple[Any, Any]:
     """Cosines and sines of rotary embeddings."""
-    frequencies = 1.0 / (10000.0 ** (jnp.arange(0, size.head_size, 2) / size.head_size))
+    frequencies = 1.0 / (ROTATION_BASE ** (jnp.arange(0, size.head_size, 2) / size.head_size))
     angle = at[:, None] * frequencies[None]
     angle = jnp.concatenate([angle, angle], -1)[None, :, None, :]
     return jnp.cos(angle).astype(dtype), jnp.sin(angle).astype(dtype)

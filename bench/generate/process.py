@@ -1,132 +1,87 @@
-"""Process of one form of the decoder in one way, which measures on request (worker.py)."""
+"""Process of one form of the decoder in one way, or of a peer, which measures on request (worker.py)."""
 
-# pyright: basic
-# jax has no complete type hints.
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
 
+from hlo_dispatch.bench.generate.peers import PEERS, library
+from hlo_dispatch.bench.generate.session import PROMPT, Session, first_tokens
+from hlo_dispatch.bench.generate.weights import SIZES
+from hlo_dispatch.bench.models.process import forget_peak, status
 from hlo_dispatch.bench.worker import serve
 
-WAYS = ("stock", "jit", "frozen", "frozen-bf16", "frozen-int8", "frozen-int4")
-"""After "frozen-" the format that weights are stored in."""
-PROMPT = 128
-TOKENS = 16
-"""Generated once, to compare forms."""
+
+def write(peer: str, size: str, precision: str, folder: str) -> dict[str, Any]:
+    """Write a peer's file of the decoder."""
+    return {"file": str(library(peer).write(SIZES[size], precision, Path(folder)))}
 
 
-class GenerationSession:
-    """One form of the decoder, made and called for the first time."""
+def load(way: str, requests: list[dict[str, Any]], **settings: Any) -> tuple[Session, dict[str, Any]]:
+    """A session, and what its first token takes: seconds, and bytes above those of its imports.
 
-    def __init__(
-        self, size: str, form: str, dtype: str, way: str, capacity: int, policy: str, requests: list[dict[str, Any]]
-    ) -> None:
-        """
-        Args:
-            requests: what will be measured; each is called once, while the weights that a frozen one is compiled with
-                are there.
-        """
-        import jax
-        import jax.numpy as jnp
-        import numpy as np
+    Args:
+        requests: what will be measured; each is called once, while the weights that a frozen function is compiled with
+            are there.
+        settings: of the session.
+    """
+    if way in PEERS:
+        made: Callable[..., Session] = library(way).make
+        import_module(next(iter(PEERS[way].packages)))
+    else:
+        from hlo_dispatch.bench.generate.in_jax import make as made
 
-        import hlo_dispatch
-        from hlo_dispatch.bench.generate import decoder
+        settings["way"] = way
+    before = forget_peak()
+    session = made(requests=requests, **settings)
+    begin = time.perf_counter()
+    session.load()
+    session.prefill(PROMPT)
+    said: dict[str, Any] = {"first": time.perf_counter() - begin, "first_peak": status("VmHWM") - before}
+    said["tokens"] = first_tokens(session)
+    for request in requests:
+        session.call(request)()
+    session.forget_weights()
+    return session, said | {"weights": session.weight_bytes}
 
-        self._size, self._form, self._dtype = decoder.SIZES[size], form, dtype
-        self._decoder, self._jax = decoder, jax
-        weights = decoder.parameters(self._size, form, dtype)
-        jax.block_until_ready(weights)
-        jitted = jax.jit(decoder.step(self._size, form), donate_argnums=1)
-        hlo_dispatch.install(policy="never" if way == "stock" else policy)
-        self.weight_bytes = sum(array.nbytes for array in jax.tree.leaves(weights))
-        prompt = np.random.default_rng(7).integers(3, self._size.vocabulary, (1, capacity)).astype("int32")
-        self._prompt: Any = lru_cache(lambda count: jnp.asarray(prompt[:, :count]))
-        self._position: Any = lru_cache(lambda position: jnp.int32(position))
-        self._caches: dict[int, Any] = {}
+
+def measure(session: Session, request: dict[str, Any]) -> dict[str, Any]:
+    """Times of calls, the memory that they take, or their time by kind of instruction."""
+    call = session.call(request)
+    if "profile" in request:
+        from hlo_dispatch.bench.time_by_kind import time_by_kind
+
+        return time_by_kind(call, runs=request["profile"], seconds=request["seconds"]).to_dict()
+    call()
+    if "memory" in request:
+        session.keep(request)
+        before = forget_peak()
+        for _ in range(request["memory"]):
+            call()
+        return {"resident": before, "peak": status("VmHWM")}
+    samples: list[float] = []
+    for _ in range(request["calls"]):
         begin = time.perf_counter()
-        if way.startswith("frozen"):
-            weight_format = way.partition("-")[2] or None
-            self._run: Any = hlo_dispatch.freeze(jitted, weights, weights=weight_format)
-        else:
-            self._run = partial(jitted, weights)
-        token = self.prefill(PROMPT, capacity)
-        self.first = time.perf_counter() - begin
-        self.tokens = [int(token[0, 0])]
-        for number in range(TOKENS):
-            token = self.decode(PROMPT + number, capacity, token)
-            self.tokens.append(int(token[0, 0]))
-        for request in requests:
-            self.call(request)()
-        if way.startswith("frozen"):
-            self.weight_bytes = self._run.nbytes
-
-    def prefill(self, count: int, capacity: int) -> Any:
-        """The token behind a prompt, with a new cache."""
-        self._caches.pop(capacity, None)
-        cache = self._decoder.empty_cache(self._size, self._form, capacity, self._dtype)
-        self._jax.block_until_ready(cache)
-        return self._called(cache, capacity, self._prompt(count), 0)
-
-    def decode(self, position: int, capacity: int, token: Any = None) -> Any:
-        """The token behind one token at a position."""
-        cache = self._caches.pop(capacity, None)
-        if cache is None:
-            cache = self._decoder.empty_cache(self._size, self._form, capacity, self._dtype)
-        return self._called(cache, capacity, self._prompt(1) if token is None else token, position)
-
-    def keep_cache(self, capacity: int) -> None:
-        """Delete every other cache, and give its memory back."""
-        from hlo_dispatch.process.retained_memory import return_free_memory
-
-        self._caches = {capacity: self._caches[capacity]}
-        return_free_memory()
-
-    def _called(self, cache: Any, capacity: int, tokens: Any, position: int) -> Any:
-        token, cache = self._run(cache, tokens, self._position(position))
-        self._caches[capacity] = self._jax.block_until_ready(cache)
-        return self._jax.block_until_ready(token)
-
-    def call(self, request: dict[str, Any]) -> Callable[[], object]:
-        """What a request measures: a prefill of so many tokens, or a token at a position."""
-        capacity = request["capacity"]
-        if "prefill" in request:
-            return lambda: self.prefill(request["prefill"], capacity)
-        return lambda: self.decode(request["position"], capacity)
+        call()
+        samples.append(time.perf_counter() - begin)
+    return {"samples": samples}
 
 
 def main() -> None:
     """Serve a parent."""
-    sessions: list[GenerationSession] = []
+    sessions: list[Session] = []
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        from hlo_dispatch.bench.models.process import forget_peak, status
-
-        if "make" in request:
-            made = GenerationSession(**request["make"])
-            sessions[:] = [made]
-            return {"first": made.first, "tokens": made.tokens, "weights": made.weight_bytes}
-        call = sessions[0].call(request)
-        if "profile" in request:
-            from hlo_dispatch.bench.time_by_kind import time_by_kind
-
-            return time_by_kind(call, runs=request["profile"], seconds=request["seconds"]).to_dict()
-        call()
-        if "memory" in request:
-            sessions[0].keep_cache(request["capacity"])
-            before = forget_peak()
-            for _ in range(request["memory"]):
-                call()
-            return {"resident": before, "peak": status("VmHWM")}
-        samples: list[float] = []
-        for _ in range(request["calls"]):
-            begin = time.perf_counter()
-            call()
-            samples.append(time.perf_counter() - begin)
-        return {"samples": samples}
+        if "write" in request:
+            return write(**cast("dict[str, Any]", request["write"]))
+        if "load" in request:
+            session, said = load(**cast("dict[str, Any]", request["load"]))
+            sessions[:] = [session]
+            return said
+        return measure(sessions[0], request)
 
     serve(answer)
 

@@ -1,4 +1,4 @@
-"""Tables of generation: times and memory of each way and form, their spread over forms, and time by kind."""
+"""Tables of generation: times, their ratios to the best peer, memory, spread over forms, and time by kind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from hlo_dispatch.bench.generate.peers import PEERS
 from hlo_dispatch.bench.kinds_view import kinds_content
 from hlo_dispatch.report.terminal import make_table, print_content, row
 
@@ -18,7 +19,7 @@ def print_generation(target: Console, entries: Sequence[dict[str, Any]]) -> None
     good = [entry for entry in entries if "problem" not in entry]
     if good:
         _print_times(target, good)
-        for way in dict.fromkeys(entry["way"] for entry in good):
+        for way in dict.fromkeys(entry["way"] for entry in good if entry["way"] not in PEERS):
             _print_spread(target, [entry for entry in good if entry["way"] == way])
         target.print()
         _print_memory(target, good)
@@ -33,42 +34,82 @@ def print_generation(target: Console, entries: Sequence[dict[str, Any]]) -> None
 
 
 def _print_times(target: Console, entries: Sequence[dict[str, Any]]) -> None:
-    measured = list(entries[0]["samples"])
-    table = make_table("way", "form", *(f"{name}, ms" for name in measured))
-    for column in table.columns[2:]:
+    measured = list(max((entry["samples"] for entry in entries), key=len))
+    table = make_table("weights", "way", "form", *(f"{name}, ms" for name in measured))
+    for column in table.columns[3:]:
         column.justify = "right"
     for entry in entries:
-        times = [_least_and_median(entry["samples"][name]) for name in measured]
-        row(table, f"{entry['dtype']} {entry['way']}", entry["form"], *times)
+        rivals = _rivals(entries, entry)
+        row(table, *_titles(entry), *(_time(entry, name, rivals) for name in measured))
     target.print(table)
-    target.print(Text("Times are the least, and the median in parentheses."))
+    said = "Times are the least, and the median in parentheses."
+    if any(entry["way"] in PEERS for entry in entries):
+        said += (
+            " Behind them the speed over that of the best peer with such weights, the one with the least median: the"
+            " median over turns of ratios of medians."
+        )
+    target.print(Text(said))
+
+
+def _titles(entry: dict[str, Any]) -> tuple[str, str, str]:
+    way = entry["way"] if entry["way"] in PEERS else f"{entry['dtype']} {entry['way']}"
+    return entry["precision"], way, entry["form"]
+
+
+def _rivals(entries: Sequence[dict[str, Any]], entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Peers with weights of the same precision."""
+    if entry["way"] in PEERS:
+        return []
+    return [other for other in entries if other["way"] in PEERS and other["precision"] == entry["precision"]]
+
+
+def _time(entry: dict[str, Any], name: str, rivals: Sequence[dict[str, Any]]) -> str:
+    samples = entry["samples"].get(name)
+    if not samples:
+        return ""
+    text = f"{1e3 * min(samples):.2f} ({1e3 * statistics.median(samples):.2f})"
+    measured = [rival for rival in rivals if rival["samples"].get(name)]
+    if measured:
+        best = min(measured, key=lambda rival: statistics.median(rival["samples"][name]))
+        text += f" {speed_over(entry, best, name):.2f}x"
+    return text
+
+
+def speed_over(entry: dict[str, Any], peer: dict[str, Any], name: str) -> float:
+    """Speed over that of a peer which took turns with it."""
+    turns = zip(_turn_medians(entry, name), _turn_medians(peer, name), strict=True)
+    return statistics.median(theirs / ours for ours, theirs in turns)
+
+
+def _turn_medians(entry: dict[str, Any], name: str) -> list[float]:
+    samples = entry["samples"][name]
+    each = len(samples) // entry["turns"]
+    return [statistics.median(samples[begin : begin + each]) for begin in range(0, len(samples), each)]
 
 
 def _print_memory(target: Console, entries: Sequence[dict[str, Any]]) -> None:
     table = make_table(
-        "way", "form", "first token, s", "weights, MB", "resident, MB", "a token adds, MB", "same tokens"
-    )
-    for column in table.columns[2:]:
+        "weights", "way", "form", "first token, s", "its peak, MB", "weights, MB", "resident, MB", "a token adds, MB",
+        "same tokens",
+    )  # fmt: skip
+    for column in table.columns[3:]:
         column.justify = "right"
     for entry in entries:
-        like = next(e for e in entries if e["way"] == entry["way"])["tokens"]
+        like = next(e for e in entries if e["precision"] == entry["precision"])["tokens"]
         same = sum(a == b for a, b in zip(entry["tokens"], like, strict=True))
-        megabytes = (entry["weights"], entry["resident"], entry["peak"] - entry["resident"])
-        row(
-            table, f"{entry['dtype']} {entry['way']}", entry["form"], f"{entry['first']:.1f}",
-            *(f"{count / 1e6:,.0f}" for count in megabytes), f"{same} of {len(like)}",
-        )  # fmt: skip
+        sizes = (entry["first_peak"], entry["weights"], entry["resident"], entry["peak"] - entry["resident"])
+        megabytes = (f"{count / 1e6:,.0f}" for count in sizes)
+        row(table, *_titles(entry), f"{entry['first']:.1f}", *megabytes, f"{same} of {len(like)}")
     target.print(table)
     target.print(
         Text(
-            "The first token's time is that of compiling, of preprocessing weights and of a prefill. A process has "
-            "the resident memory between tokens, and at most what a token adds during one; the cache is donated."
+            "The first token's time is that of compiling, of preprocessing weights (a peer: of loading its file) and "
+            "of a prefill; its peak is the largest memory of the process until then, above that of its imports. A "
+            "process has the resident memory between tokens, and at most what a token adds during one; the cache is "
+            "donated. Greedy tokens are compared with those of the first with such weights; libraries round integers "
+            "differently."
         )
     )
-
-
-def _least_and_median(samples: Sequence[float]) -> str:
-    return f"{1e3 * min(samples):.2f} ({1e3 * statistics.median(samples):.2f})"
 
 
 def _print_spread(target: Console, entries: Sequence[dict[str, Any]]) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.bench.generate import decoder
+from hlo_dispatch.bench.generate.weights import DecoderSize
 from hlo_dispatch.bench.instruction_kinds import (
     ATTENTION,
     NORMS,
     PRODUCTS,
+    REST,
     SLICES,
     SMALL_CALLS,
     UPDATES,
@@ -26,7 +28,7 @@ from hlo_dispatch.bench.time_by_kind import shared_nanoseconds, time_by_kind
 from hlo_dispatch.ir.kernel_call import KernelCall
 from hlo_dispatch.ir.module import Module
 
-SIZE = decoder.DecoderSize(layers=3, width=64, heads=4, kv_heads=2, hidden=160, vocabulary=96)
+SIZE = DecoderSize(layers=3, width=64, heads=4, kv_heads=2, hidden=160, vocabulary=96)
 CAPACITY = 48
 
 
@@ -36,7 +38,7 @@ def uninstalled() -> None:
 
 
 def a_step(form: str) -> tuple[Any, ...]:
-    arrays = decoder.parameters(SIZE, form, "float32"), decoder.empty_cache(SIZE, form, CAPACITY, "float32")
+    arrays = decoder.parameters(SIZE, form, "float32"), decoder.empty_cache(SIZE, form, 1, CAPACITY, "float32")
     return jax.jit(decoder.step(SIZE, form), donate_argnums=1), *arrays, jnp.ones((1, 1), "int32"), jnp.int32(7)
 
 
@@ -119,6 +121,7 @@ def test_members_share_their_groups_time() -> None:
 
 def test_kinds_of_kernels_and_of_small_calls() -> None:
     targets = ("own.attention", "onednn.layer_norm", "onednn.matmul", "own.narrow_product", "onednn.softmax")
+    assert kernel_kind("hlo_dispatch.own.argmax") == REST
     assert [kernel_kind(f"hlo_dispatch.{target}") for target in targets] == [
         ATTENTION, NORMS, PRODUCTS, PRODUCTS, NORMS,
     ]  # fmt: skip

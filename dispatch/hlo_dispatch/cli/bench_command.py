@@ -150,30 +150,44 @@ def bench_diffusion(
 def bench_generate(
     size: Annotated[str, typer.Option(help="tiny, small (0.29e9 parameters) or large (1.1e9).")] = "small",
     forms: Annotated[str, typer.Option(metavar="FORM,...", help="scan, carry, unrolled; else all.")] = "",
-    ways: Annotated[str, typer.Option(metavar="WAY,...", help="stock, jit, frozen, frozen-int8, ...; else all.")] = "",
+    ways: Annotated[
+        str,
+        typer.Option(
+            metavar="WAY,...",
+            help="stock, jit, frozen, frozen-bf16, frozen-int8, frozen-int4, and the peers llama.cpp and OpenVINO; "
+            "else all.",
+        ),
+    ] = "",
     dtype: Annotated[str, typer.Option(help="f32 or bf16; else f32 where weights are frozen, and bf16.")] = "",
     capacity: Annotated[str, typer.Option(metavar="N,...", help="Tokens that a cache holds; a second one.")] = "640",
-    turns: Annotated[int, typer.Option(min=1, help="Each form is measured so often.")] = 4,
+    positions: Annotated[str, typer.Option(metavar="N,...", help="Where a token is measured.")] = "128,512",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
+    turns: Annotated[int, typer.Option(min=1, help="Each is measured so often.")] = 4,
     policy: Annotated[str, typer.Option(help="measure, stored, heuristic or always.")] = "measure",
     profile: Annotated[bool, typer.Option("--profile", help="Also a token's time by kind of instruction.")] = False,
     output: Output = None,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a language model's prefill and decoding: loops over layers in three forms, jitted and frozen."""
+    """Measure a language model's prefill and decoding: loops over layers in three forms, jitted, frozen, and peers."""
     from hlo_dispatch.bench.generate import campaign, view
-    from hlo_dispatch.bench.generate.decoder import FORMS, SIZES
-    from hlo_dispatch.bench.generate.process import WAYS
+    from hlo_dispatch.bench.generate.decoder import FORMS
+    from hlo_dispatch.bench.generate.peers import PEERS
+    from hlo_dispatch.bench.generate.plan import WAYS, GenerationPlan
+    from hlo_dispatch.bench.generate.weights import SIZES
     from hlo_dispatch.bench.result_files import Results, default_path
     from hlo_dispatch.report.terminal import console
 
+    every = (*WAYS, *PEERS)
     _known((size,), tuple(SIZES), "size")
-    plan = campaign.GenerationPlan(
+    plan = GenerationPlan(
         size=size,
         forms=_known(_words(forms) or FORMS, FORMS, "form"),
-        ways=_known(_words(ways) or WAYS, WAYS, "way"),
+        ways=_known(_words(ways) or every, every, "way"),
         dtype="".join(_known(_words(dtype), ("f32", "bf16"), "element type")),
         capacities=[_number(word) for word in _words(capacity)],
+        positions=[_number(word) for word in _words(positions)],
+        batch=batch,
         policy=policy,
         turns=turns,
         is_profiled=profile,
@@ -187,6 +201,24 @@ def bench_generate(
         interrupted = True
     entries = [entry for name in plan.names for entry in [results.get(name)] if entry is not None]
     _finish(results, entries, as_json, lambda: view.print_generation(console(), entries), interrupted)
+
+
+@app.command("accuracy")
+def bench_accuracy(
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 400,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Train a small character model, and measure what weights in bf16, int8 and int4 change of its perplexity."""
+    from hlo_dispatch.bench import accuracy
+    from hlo_dispatch.bench.result_files import Results, default_path
+    from hlo_dispatch.report.terminal import console
+
+    results = Results.open(output or default_path("accuracy"), "accuracy")
+    entries = list(accuracy.run(accuracy.AccuracyPlan(steps=steps), _say))
+    for entry in entries:
+        results.put(entry)
+    _finish(results, entries, as_json, lambda: accuracy.print_accuracy(console(), entries), interrupted=False)
 
 
 Files = Annotated[

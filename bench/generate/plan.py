@@ -1,0 +1,95 @@
+"""What a run of the bench measures: contenders by precision, and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_dispatch.bench.generate.peers import PEERS
+
+WAYS = ("stock", "jit", "frozen", "frozen-bf16", "frozen-int8", "frozen-int4")
+"""In JAX; after "frozen-" the format that weights are stored in."""
+PRECISIONS = ("f32", "bf16", "int8", "int4")
+"""Of weights."""
+PREFILLS = (128, 512)
+POSITIONS = (128, 512)
+TURNS = 4
+CALLS = 5
+"""Tokens of a turn."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What takes turns with others of its precision, in a process of its own."""
+
+    name: str
+    way: str
+    """Or the peer's name."""
+    form: str
+    """Empty for a peer."""
+    precision: str
+    dtype: str
+    """Of the program."""
+
+
+@dataclass(frozen=True)
+class GenerationPlan:
+    """What is measured."""
+
+    size: str
+    forms: Sequence[str]
+    ways: Sequence[str]
+    """Peers among them; these alone are measured in every precision."""
+    dtype: str
+    """Empty: bf16 where weights are not frozen, f32 where they are."""
+    capacities: Sequence[int]
+    """Of the cache, the first for everything; the others, of forms in JAX, for a token at the first position."""
+    policy: str
+    positions: Sequence[int] = POSITIONS
+    batch: int = 1
+    turns: int = TURNS
+    is_profiled: bool = False
+
+    @property
+    def groups(self) -> dict[str, list[Contender]]:
+        """Precision → those that take turns."""
+        ours = [self._in_jax(way, form) for way in self.ways if way not in PEERS for form in self.forms]
+        found = {contender.precision for contender in ours} or set(PRECISIONS)
+        return {
+            precision: [contender for contender in ours if contender.precision == precision]
+            + [self._peer(way, precision) for way in self.ways if way in PEERS]
+            for precision in PRECISIONS
+            if precision in found
+        }
+
+    def _in_jax(self, way: str, form: str) -> Contender:
+        dtype = self.dtype or ("f32" if way.startswith("frozen") else "bf16")
+        return Contender(self._name(dtype, way, form), way, form, way.partition("-")[2] or dtype, dtype)
+
+    def _peer(self, peer: str, precision: str) -> Contender:
+        return Contender(self._name(precision, peer), peer, "", precision, precision)
+
+    def _name(self, *words: str) -> str:
+        return " ".join((self.size, *words, f"batch {self.batch}"))
+
+    @property
+    def names(self) -> list[str]:
+        """Of all contenders."""
+        return [contender.name for group in self.groups.values() for contender in group]
+
+    @property
+    def first_token(self) -> dict[str, Any]:
+        """The request whose memory is measured, and that is profiled."""
+        return {"position": self.positions[0], "capacity": self.capacities[0]}
+
+    def requests(self, contender: Contender) -> dict[str, dict[str, Any]]:
+        """Name → request."""
+        first, *others = self.capacities
+        prefills = {f"prefill {n}": {"prefill": n, "capacity": first, "calls": 1} for n in PREFILLS if n <= first}
+        tokens = {
+            f"token at {n}": {"position": n, "capacity": first, "calls": CALLS} for n in self.positions if n < first
+        }
+        begin = self.positions[0]
+        more = {f"token at {begin} of {n}": {"position": begin, "capacity": n, "calls": CALLS} for n in others}
+        return prefills | tokens | ({} if contender.way in PEERS else more)

@@ -1,0 +1,25 @@
+"""`bench accuracy`: a tiny character model, trained for some steps, in each format of weights."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from hlo_dispatch.bench import accuracy
+
+
+def test_formats_change_the_perplexity_little() -> None:
+    plan = accuracy.AccuracyPlan(steps=20, batches=1, layers=1, width=64)
+    entries = list(accuracy.run(plan, lambda _: None))
+    found = {entry["name"]: entry["perplexity"] for entry in entries}
+    assert list(found) == ["f32", "bf16", "int8", "int4"]
+    assert 1 < found["f32"] < 40, "it has learned which characters are frequent"
+    for name, most in (("bf16", 0.01), ("int8", 0.01), ("int4", 0.1)):
+        assert found[name] != found["f32"]
+        assert abs(found[name] / found["f32"] - 1) < most, name
+    target = Console(file=io.StringIO(), width=200)
+    accuracy.print_accuracy(target, entries)
+    text = target.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "pydoc_data.topics" in text
+    assert "int4" in text
