@@ -60,6 +60,16 @@ def bandwidth() -> float:
         return 3 * a.nbytes / _shortest(lambda: list(pool.map(add, parts)))
 
 
+def read_stream(size: int) -> Callable[[], object]:
+    """A call that reads so many bytes on all processors, and writes none."""
+    import numpy as np
+
+    threads = len(os.sched_getaffinity(0))
+    parts = np.array_split(np.ones(size // 4, np.int32), threads)
+    pool = ThreadPoolExecutor(threads)
+    return lambda: list(pool.map(np.max, parts))
+
+
 def _shortest(call: Callable[[], object]) -> float:
     times = []
     call()

@@ -18,6 +18,24 @@ void StoreNarrowed(float value, ElementType type, void* to, int64_t place) {
   }
 }
 
+void WidenNumbers(const void* from, ElementType type, int64_t place, int64_t stride, int64_t count, float* to) {
+  if (type == ElementType::kBF16 && stride == 1) {
+    const AnyHalf* halves = static_cast<const AnyHalf*>(from) + place;
+    for (int64_t i = 0; i < count; ++i) to[i] = FromBf16(halves[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = WidenedNumber(from, type, place + i * stride);
+  }
+}
+
+void NarrowNumbers(const float* from, int64_t count, ElementType type, void* to, int64_t place, int64_t stride) {
+  if (type == ElementType::kBF16 && stride == 1) {
+    AnyHalf* halves = static_cast<AnyHalf*>(to) + place;
+    for (int64_t i = 0; i < count; ++i) halves[i] = ToBf16(from[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) StoreNarrowed(from[i], type, to, place + i * stride);
+  }
+}
+
 WidenedValues::WidenedValues(const StridedArray& array, const void* buffer) {
   const void* first = array.Begin(const_cast<void*>(buffer));
   if (array.type == ElementType::kF32) {
@@ -25,7 +43,7 @@ WidenedValues::WidenedValues(const StridedArray& array, const void* buffer) {
     return;
   }
   copy_.resize(static_cast<size_t>(array.Bytes() / ElementBytes(array.type)));
-  for (size_t i = 0; i < copy_.size(); ++i) copy_[i] = WidenedNumber(first, array.type, static_cast<int64_t>(i));
+  WidenNumbers(first, array.type, 0, 1, static_cast<int64_t>(copy_.size()), copy_.data());
   begin_ = copy_.data();
 }
 

@@ -15,6 +15,10 @@ float WidenedNumber(const void* from, ElementType type, int64_t place);
 // Rounded to nearest, ties to even; NaN stays one.
 void StoreNarrowed(float value, ElementType type, void* to, int64_t place);
 
+// The same of `count` numbers from a place on, `stride` apart in memory and side by side in f32.
+void WidenNumbers(const void* from, ElementType type, int64_t place, int64_t stride, int64_t count, float* to);
+void NarrowNumbers(const float* from, int64_t count, ElementType type, void* to, int64_t place, int64_t stride);
+
 // The elements of an operand, in the places that its strides say.
 class WidenedValues {
  public:

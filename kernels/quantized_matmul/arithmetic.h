@@ -1,4 +1,4 @@
-// The arithmetic of product.cc, once for each instruction set (common/vectors.h).
+// The arithmetic of product.cc and tiled_product.cc, once for each instruction set (common/vectors.h).
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
 
@@ -9,7 +9,7 @@ namespace hlo_dispatch::quantized_matmul {
 // A panel of the result's columns: sums[row][column] = sum over k of source[row][k] * weights[k][column] * scales[k /
 // group][column], in f32.
 struct Panel {
-  const float* source;  // its rows, each of `depth` numbers side by side
+  const void* source;  // its rows, each of `depth` numbers side by side: f32, or what Tiles say
   int64_t source_stride;
   int64_t rows;
   int64_t depth;
@@ -23,7 +23,9 @@ struct Panel {
   int64_t columns;
   float* sums;  // row-major
   int64_t sums_stride;
-  float* scratch;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
+  // As many numbers, for sums that lie so that all of a few columns are in the cache at once; of Tiles the widened
+  // weights of one tile.
+  float* scratch;
 };
 
 // For row-major and for column-major weights: each is loaded once, in memory order, and dequantized in a register.
@@ -32,10 +34,24 @@ struct Loops {
   void (*contiguous_rows)(const Panel& panel);
 };
 
+// By what the weights are; integers also with scales of groups.
+struct LoopsByType {
+  Loops s4, s8, bf16, f32, scaled_s4, scaled_s8;
+};
+
 struct Arithmetic {
   const char* name;
-  // By what the weights are; integers also with scales of groups.
-  Loops s4, s8, bf16, f32, scaled_s4, scaled_s8;
+  LoopsByType loops;
+};
+
+// Products of many rows: integer weights are widened in tiles of `columns`, `depth` rows of weights at a time, into
+// scratch memory that stays in the cache while all rows of the source are multiplied with them.
+struct Tiles {
+  const char* name;
+  bool multiplies_bf16;  // the source is bf16, and so are the weights that are multiplied; else both are f32
+  int64_t columns;
+  int64_t scratch;  // numbers
+  LoopsByType loops;  // of one tile's columns at most, and of integers only
 };
 
 // No vector and no step of a loop reaches from one group into the next.
@@ -47,12 +63,18 @@ struct Bf16 {
 
 namespace plain {
 extern const Arithmetic kArithmetic;
+extern const Tiles kTiles;
 }
 namespace avx2 {
 extern const Arithmetic kArithmetic;
+extern const Tiles kTiles;
 }
 namespace avx512 {
 extern const Arithmetic kArithmetic;
+extern const Tiles kTiles;
+}
+namespace avx512_bf16 {
+extern const Tiles kTiles;
 }
 
 }  // namespace hlo_dispatch::quantized_matmul

@@ -106,7 +106,7 @@ void SumLastColumns(const Panel& panel, int64_t begin) {
   const int64_t count = panel.columns - begin;
   for (int64_t first = 0; first < panel.rows; first += kMaxRows) {
     const int64_t rows = panel.rows - first < kMaxRows ? panel.rows - first : kMaxRows;
-    const float* source = panel.source + first * panel.source_stride;
+    const float* source = SourceOf(panel) + first * panel.source_stride;
     Vector total[kMaxRows] = {};
     for (int64_t k = 0; k < panel.depth; ++k) {
       const P weights = WeightsOf<P>(panel) + (k * panel.weights_stride + begin);
@@ -138,7 +138,7 @@ HLO_DISPATCH_INLINE void AddTile(const Panel& panel, int64_t column, int64_t col
     const P weights = WeightsOf<P>(panel) + (k * panel.weights_stride + column);
     const float* scales = kIsScaled ? ScalesAt(panel, k, column) : nullptr;
     for (int64_t row = 0; row < panel.rows; row += kMaxRows) {
-      const float* source = panel.source + row * panel.source_stride + k;
+      const float* source = SourceOf(panel) + row * panel.source_stride + k;
       add_rows(panel.rows - row, tile, source, weights, scales, row == 0 ? ahead : 0, sums + row * columns);
     }
   };

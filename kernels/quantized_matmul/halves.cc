@@ -11,10 +11,24 @@ WidenedMatrix::WidenedMatrix(const StridedArray& array, const RowsAndColumns& ma
     row_stride_ = matrix.row_stride;
     return;
   }
+  copy_.resize(static_cast<size_t>(matrix.rows * matrix.columns));
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    WidenNumbers(first, array.type, row * matrix.row_stride, matrix.column_stride, matrix.columns,
+                 copy_.data() + row * matrix.columns);
+  }
+  begin_ = copy_.data();
+  row_stride_ = matrix.columns;
+}
+
+HalfMatrix::HalfMatrix(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer) {
+  const auto* first = static_cast<const uint16_t*>(array.Begin(const_cast<void*>(buffer)));
+  begin_ = first;
+  row_stride_ = matrix.row_stride;
+  if (matrix.is_by_row()) return;
   copy_.reserve(static_cast<size_t>(matrix.rows * matrix.columns));
   for (int64_t row = 0; row < matrix.rows; ++row) {
     for (int64_t column = 0; column < matrix.columns; ++column) {
-      copy_.push_back(WidenedNumber(first, array.type, row * matrix.row_stride + column * matrix.column_stride));
+      copy_.push_back(first[row * matrix.row_stride + column * matrix.column_stride]);
     }
   }
   begin_ = copy_.data();
@@ -24,11 +38,8 @@ WidenedMatrix::WidenedMatrix(const StridedArray& array, const RowsAndColumns& ma
 void StoreRounded(const float* values, const Tile& tile, const StridedArray& array, const RowsAndColumns& matrix,
                   void* buffer) {
   for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
-    for (int64_t column = tile.column_begin; column < tile.column_end; ++column) {
-      const float value = values[row * matrix.columns + column];
-      const int64_t place = row * matrix.row_stride + column * matrix.column_stride;
-      StoreNarrowed(value, array.type, buffer, place);
-    }
+    NarrowNumbers(values + row * matrix.columns + tile.column_begin, tile.column_end - tile.column_begin, array.type,
+                  buffer, row * matrix.row_stride + tile.column_begin * matrix.column_stride, matrix.column_stride);
   }
 }
 

@@ -24,6 +24,19 @@ class WidenedMatrix {
   int64_t row_stride_;
 };
 
+// A row-major matrix in bf16, of an array of that type.
+class HalfMatrix {
+ public:
+  HalfMatrix(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer);
+  const void* begin() const { return begin_; }
+  int64_t row_stride() const { return row_stride_; }
+
+ private:
+  std::vector<uint16_t> copy_;
+  const void* begin_;
+  int64_t row_stride_;
+};
+
 // Writes a part of a result of which there are all values, row by row.
 void StoreRounded(const float* values, const Tile& tile, const StridedArray& array, const RowsAndColumns& matrix,
                   void* buffer);

@@ -149,9 +149,9 @@ Problem::Problem(const Provider& provider, const Attributes& attributes)
       weights(ReadWeights(attributes)),
       scales(ReadScales(attributes, weights)),
       epilogue(provider, attributes, destination_array, kOwner) {
-  if (destination.rows > kMaxRows) {
-    Unsupported("dst: expected at most " + std::to_string(kMaxRows) + " rows, got " + std::to_string(destination.rows) +
-                "; with more of them other kernels are faster");
+  if (destination.rows > kMaxRows && !has_integer_weights()) {
+    Unsupported("dst: expected at most " + std::to_string(kMaxRows) + " rows of products with f32 or bf16, got " +
+                std::to_string(destination.rows) + "; with more of them other kernels are faster");
   }
 }
 

@@ -15,7 +15,8 @@
 
 namespace hlo_dispatch::quantized_matmul {
 
-// More rows are refused: arithmetic takes longer than the weights do then, and other products are better at that.
+// With more rows than this f32 and bf16 are refused: arithmetic takes longer than the weights do then, and other
+// products are better at that.
 inline constexpr int64_t kMaxRows = 32;
 
 enum class WeightsType { kS4, kS8, kBF16, kF32 };
@@ -54,6 +55,7 @@ struct Problem {
 
   std::vector<BufferSpec> operands() const;
   BufferSpec result() const;
+  bool has_integer_weights() const { return weights.type == WeightsType::kS4 || weights.type == WeightsType::kS8; }
   // Whether sums can be accumulated in the result's buffer.
   bool sums_in_place() const;
 };

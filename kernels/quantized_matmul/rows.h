@@ -16,6 +16,8 @@ HLO_DISPATCH_INLINE void Dots(const Panel& panel, const float* source, int64_t c
   const P weights = WeightsOf<P>(panel) + column * panel.weights_stride;
   const int64_t group = kIsScaled ? panel.group : panel.depth;
   const float* scales = kIsScaled ? ScalesAt(panel, 0, column) : nullptr;
+  // Scales multiply either the sums of a group, where there are registers for these as well, or each weight.
+  constexpr bool kScalesSums = kIsScaled && kRows * kColumns <= kMaxScaledSums;
   Vector total[kParts][kRows][kColumns] = {};
   for (int64_t begin = 0; begin < panel.depth; begin += group) {
     const int64_t end = begin + group;
@@ -23,10 +25,13 @@ HLO_DISPATCH_INLINE void Dots(const Panel& panel, const float* source, int64_t c
     for (int i = 0; i < kColumns && kIsScaled; ++i) {
       scale[i] = Repeated(scales[begin / group * panel.scales_row_stride + i * panel.scales_column_stride]);
     }
+    Vector of_group[kRows][kColumns] = {};
     const auto at = [&](int i, int64_t k) { return weights + (i * panel.weights_stride + k); };
     const auto add = [&](int part, int i, Vector wide, const Vector(&factors)[kRows]) {
-      if constexpr (kIsScaled) wide *= scale[i];
-      for (int row = 0; row < kRows; ++row) total[part][row][i] += factors[row] * wide;
+      if constexpr (kIsScaled && !kScalesSums) wide *= scale[i];
+      for (int row = 0; row < kRows; ++row) {
+        (kScalesSums ? of_group[row][i] : total[part][row][i]) += factors[row] * wide;
+      }
     };
     const auto fetch = [&](int64_t k) {
       for (int i = 0; i < kColumns && k % kPerLine<P> == 0; ++i) Fetch(Address(at(i, k) + ahead));
@@ -64,6 +69,9 @@ HLO_DISPATCH_INLINE void Dots(const Panel& panel, const float* source, int64_t c
       }
       for (int i = 0; i < kColumns; ++i) add(0, i, WidenedFirst(at(i, k), rest), factors);
     }
+    for (int row = 0; row < kRows && kScalesSums; ++row) {
+      for (int i = 0; i < kColumns; ++i) total[0][row][i] += scale[i] * of_group[row][i];
+    }
   }
   for (int row = 0; row < kRows; ++row) {
     for (int i = 0; i < kColumns; ++i) {
@@ -100,7 +108,7 @@ void ContiguousRows(const Panel& panel) {
     const bool is_last = panel.columns - column < 2 * kColumnsAtOnce<P>;
     const int64_t ahead = is_last ? 0 : kColumnsAtOnce<P> * panel.weights_stride;
     for (int64_t row = 0; row < panel.rows; row += kDotRows) {
-      DotsOfSome<kDotRows, kIsScaled, P>(panel.rows - row, panel, panel.source + row * panel.source_stride, column,
+      DotsOfSome<kDotRows, kIsScaled, P>(panel.rows - row, panel, SourceOf(panel) + row * panel.source_stride, column,
                                          row == 0 ? ahead : 0, panel.sums + row * panel.sums_stride);
     }
   }

@@ -1,4 +1,4 @@
-// Dequantization: weights of any type as vectors of f32. A part of arithmetic_isa.cc.
+// Dequantization: weights of any type as vectors of f32. A part of arithmetic_isa.cc and tiles_isa.cc.
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
 
@@ -15,9 +15,9 @@ namespace {
 
 // The sums of so many rows, and of so many rows and columns, are in registers.
 #if defined(__AVX512F__)
-constexpr int kMaxRows = 8, kDotRows = 4, kDotColumns = 4;
+constexpr int kMaxRows = 8, kDotRows = 4, kDotColumns = 4, kMaxScaledSums = 8;
 #else
-constexpr int kMaxRows = 4, kDotRows = 2, kDotColumns = 4;
+constexpr int kMaxRows = 4, kDotRows = 2, kDotColumns = 4, kMaxScaledSums = 4;
 #endif
 
 // Bytes of a line of the cache.
@@ -143,12 +143,19 @@ HLO_DISPATCH_INLINE Vector WidenedFirst(FourBits from, int64_t count) {
 }
 
 template <typename P>
-HLO_DISPATCH_INLINE P WeightsOf(const Panel& panel) {
+HLO_DISPATCH_INLINE P WeightsAt(const void* address) {
   if constexpr (std::is_pointer_v<P>)
-    return static_cast<P>(panel.weights);
+    return static_cast<P>(address);
   else
-    return {static_cast<const uint8_t*>(panel.weights)};
+    return {static_cast<const uint8_t*>(address)};
 }
+
+template <typename P>
+HLO_DISPATCH_INLINE P WeightsOf(const Panel& panel) {
+  return WeightsAt<P>(panel.weights);
+}
+
+HLO_DISPATCH_INLINE const float* SourceOf(const Panel& panel) { return static_cast<const float*>(panel.source); }
 
 template <typename W>
 HLO_DISPATCH_INLINE const void* Address(const W* weights) {

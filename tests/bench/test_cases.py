@@ -16,7 +16,7 @@ TABLE = load_tables()
 ACTIVATIONS = {activation.name for activation in TABLE.activations}
 # Glue ops, only dispatched between other calls: alone there is nothing to time.
 BETWEEN = frozenset(("concatenation", "rectifying", "scaling", "whole_window"))
-# A case has one element type for all operands; these have benches of their own: bench.narrow and bench.quantized.
+# A case has one element type for all operands; these have benches of their own: bench.few_rows and bench.quantized.
 OF_SEVERAL_TYPES = frozenset(("narrow_product", "integer_convolution", "integer_product"))
 # How a report writes a binary of the table.
 SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}

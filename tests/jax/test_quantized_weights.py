@@ -100,8 +100,13 @@ def test_what_the_kernel_does_not_read_is_right_all_the_same(kind: str, inner: i
     checked(in_groups, numbers(2, inner), weights(kind, inner, columns), numbers(groups, columns), calls=0)
 
 
-def test_more_rows_than_pay() -> None:
-    checked(in_groups, numbers(40, 64), weights("int4", 64, 32), numbers(2, 32), calls=0)
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("kind", LARGEST)
+def test_many_rows(kind: str, dtype: str) -> None:
+    x = numbers(70, 128, dtype=dtype)
+    checked(per_channel, x, weights(kind, 128, 100), numbers(100, dtype=dtype))
+    checked(in_groups, x, weights(kind, 128, 100), numbers(2, 100, dtype=dtype))
+    checked(in_groups_of_rows, x, weights(kind, 100, 128), numbers(100, 2, dtype=dtype))
 
 
 @pytest.mark.parametrize("kind", LARGEST)

@@ -26,13 +26,16 @@ from quantized_matmul_calls import (
 from environment import clean_environment
 from hlo_dispatch import _kernels
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.process.machine import ISA_VARIABLE
+from hlo_dispatch.process.machine import ISA_VARIABLE, this_machine
+from processor import needs_avx512
 
 pytestmark = pytest.mark.any_python
 
-# One of everything; odd; no multiple of a vector, a line, a tile; several pieces; as many rows as there may be.
+# One of everything; odd; no multiple of a vector, a line, a tile; several pieces; as many rows as f32 may have.
 SIZES = [(1, 1, 1), (1, 1, 300), (1, 300, 1), (3, 7, 5), (1, 65, 63), (2, 129, 1000), (5, 64, 257), (9, 1000, 77),
          (1, 768, 3072), (4, 2000, 2048), (32, 100, 1030), (17, 71, 4097)]  # fmt: skip
+# More rows than that: odd; parts of tiles, in both directions; more than are widened at once; pieces of rows.
+MANY = [(33, 1, 1), (50, 65, 63), (33, 2049, 40), (100, 17, 1030), (13, 4500, 33), (301, 70, 30)]
 ROWS = st.one_of(st.just(1), st.integers(1, 32))
 LENGTHS = st.one_of(st.integers(1, 20), st.integers(1, 300), st.sampled_from([15, 16, 17, 63, 64, 65, 1023, 1500]))
 
@@ -46,6 +49,27 @@ def checked(product: QuantizedMatmulCall, dtype: str = "f32") -> None:
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_sizes(sizes: tuple[int, int, int], by_column: bool, kind: str) -> None:
     checked(quantized_matmul(*sizes, by_column=by_column, kind=kind))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", GROUPED)
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("sizes", MANY, ids=str)
+def test_many_rows_of_integers(sizes: tuple[int, int, int], by_column: bool, kind: str, dtype: str) -> None:
+    checked(quantized_matmul(*sizes, by_column=by_column, kind=kind, dtype=dtype, result=dtype), dtype)
+
+
+@needs_avx512
+@pytest.mark.parametrize(("dtype", "arithmetic"), [("f32", "avx512"), ("bf16", "avx512_bf16")])
+def test_arithmetic_of_many_rows(dtype: str, arithmetic: str) -> None:
+    """Integers are exact in bf16, so a source of bf16 is multiplied so where the processor does."""
+    if arithmetic not in ("avx512", *this_machine().features):
+        pytest.skip("this processor has no bf16 arithmetic")
+    if dtype == "bf16" and "GenuineIntel" in Path("/proc/cpuinfo").read_text():
+        arithmetic = "avx512"  # as fast as f32 at most
+    planned = quantized_matmul(33, 64, 64, dtype=dtype, kind="s4", groups=4).call.planned()
+    assert not isinstance(planned, Refusal)
+    assert planned.implementation == f"narrow:{arithmetic}:s4:groups:tiles"
 
 
 @settings(max_examples=6 * settings().max_examples)
@@ -65,6 +89,20 @@ def test_random_products(rows, depth, columns, by_column, dtype, result, source_
 def test_scales_of_groups(sizes: tuple[int, int, int, int], by_column: bool, kind: str) -> None:
     rows, groups, group, columns = sizes
     checked(quantized_matmul(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("kind", GROUPED)
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("sizes", [(33, 1, 16, 2), (50, 5, 64, 100), (13, 45, 48, 31), (100, 70, 32, 64)], ids=str)
+def test_scales_of_groups_and_many_rows(
+    sizes: tuple[int, int, int, int], by_column: bool, kind: str, dtype: str
+) -> None:
+    """Groups may begin in one part of what is widened at once and end in the next."""
+    rows, groups, group, columns = sizes
+    checked(
+        quantized_matmul(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups, dtype=dtype)
+    )
 
 
 @settings(max_examples=4 * settings().max_examples)
@@ -158,9 +196,10 @@ def checked_part_of_pairs(*, by_column: bool) -> None:
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("special", [np.nan, np.inf])
-def test_what_is_no_number_stays_none(special: float, kind: str, by_column: bool) -> None:
+@pytest.mark.parametrize(("rows", "dtype"), [(5, "f32"), (9, "f32"), (9, "bf16")])
+def test_what_is_no_number_stays_none(rows: int, dtype: str, special: float, kind: str, by_column: bool) -> None:
     """Also where its weight is 0; and nobody else's result has it."""
-    product = quantized_matmul(9, 77, 83, by_column=by_column, kind=kind)
+    product = quantized_matmul(rows, 77, 83, by_column=by_column, kind=kind, dtype=dtype)
     source, weights = product.call.operands
     source[3, 70] = special
     (weights.T if by_column else weights)[70, ::2] = 0
@@ -170,10 +209,12 @@ def test_what_is_no_number_stays_none(special: float, kind: str, by_column: bool
     assert np.isfinite(np.delete(found, 3, axis=0)).all()
 
 
-def test_the_same_whatever_thread_computes_it() -> None:
+@pytest.mark.parametrize("rows", [1, 97])
+def test_the_same_whatever_thread_computes_it(rows: int) -> None:
     """Alone, again, and two and more at once."""
-    made = [quantized_matmul(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n, kind=WEIGHTS[n % 4])
-            for n in range(9)]  # fmt: skip
+    kinds = WEIGHTS if rows == 1 else GROUPED
+    made = [quantized_matmul(rows + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n,
+                             kind=kinds[n % len(kinds)]) for n in range(9)]  # fmt: skip
     functions = [product.call.compiled() for product in made]
     alone = [np.asarray(f(*product.call.operands)) for f, product in zip(functions, made, strict=True)]
 
@@ -205,8 +246,8 @@ def test_lesser_instruction_sets(name: str, most: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"src_dims": [33, 8], "src_strides": [8, 1], "dst_dims": [33, 6], "dst_strides": [6, 1]},
-         "dst: expected at most 32 rows, got 33"),
+        ({"weights_type": "f32", "src_dims": [33, 8], "src_strides": [8, 1], "dst_dims": [33, 6],
+          "dst_strides": [6, 1]}, "dst: expected at most 32 rows of products with f32 or bf16, got 33"),
         ({"src_dims": [3, 5, 8], "weights_dims": [3, 8, 6], "dst_dims": [3, 5, 6], "src_strides": [40, 8, 1],
           "weights_strides": [48, 6, 1], "dst_strides": [30, 6, 1]}, "weights: expected one matrix"),
         ({"weights_type": "f16"}, "weights: expected s4, s8, bf16 or f32, got f16"),

@@ -32,16 +32,20 @@ class WeightFormat:
 
     dtype: Any
     is_multiplied: Callable[[Machine], bool]
-    """Whether a processor multiplies elements of this type directly."""
+    """Whether a processor multiplies elements of this type directly, or, of integers, in bf16."""
     group: int = 0
     """For integers, number of elements along the contracted dimension with one scale; 0: all."""
 
 
+def _has_bf16_arithmetic(machine: Machine) -> bool:
+    return machine.has_bf16_arithmetic
+
+
 WEIGHT_FORMATS = {
-    "bf16": WeightFormat(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic),
-    "int8": WeightFormat(jax.numpy.dtype("int8"), lambda machine: False),
+    "bf16": WeightFormat(jax.numpy.dtype("bfloat16"), _has_bf16_arithmetic),
+    "int8": WeightFormat(jax.numpy.dtype("int8"), _has_bf16_arithmetic),
     # The scales add half a bit to each weight.
-    "int4": WeightFormat(jax.numpy.dtype("int4"), lambda machine: False, group=64),
+    "int4": WeightFormat(jax.numpy.dtype("int4"), _has_bf16_arithmetic, group=64),
 }
 """Values of `freeze(..., weights=...)`."""
 LEAST_DIMENSIONS = 2
@@ -64,7 +68,7 @@ class Narrowing:
     dtype: Any
     """Stored element type."""
     multiplies: bool
-    """Whether products multiply in this type."""
+    """Whether products multiply in this type, or, of integers, those of many rows in bf16."""
     group: int = 0
     """For integers, number of elements along the contracted dimension with one scale; 0: all."""
 
@@ -223,7 +227,7 @@ class Evaluation:
         arguments = _source_arguments(operands)
         self.weights |= arguments
         types = {atom.aval.dtype for atom in (*equation.invars, *equation.outvars)}
-        if self._narrowing.multiplies and types == {WIDE} and _is_default_precision(equation.params["precision"]):
+        if self._narrowing.multiplies and types == {WIDE} and is_default_precision(equation.params["precision"]):
             narrow = [
                 o.value if isinstance(o, NarrowArray) else jax.lax.convert_element_type(o, self._narrowing.dtype)
                 for o in operands
@@ -311,7 +315,7 @@ def _value(operand: Any) -> Any:
     return operand.value if isinstance(operand, NarrowArray) else operand
 
 
-def _is_default_precision(precision: Any) -> bool:
+def is_default_precision(precision: Any) -> bool:
     """Whether the precision is the default."""
     precisions = precision if isinstance(precision, tuple) else (precision,)
     return all(one in (None, jax.lax.Precision.DEFAULT) for one in precisions)

@@ -4,7 +4,9 @@
 
 with 8 bits, one scale for each output of a product. With 4 bits the largest value is 7, too little for a whole
 contraction: each group of it has its own scale, and x @ w ~ x @ (q * s). Half-precision operands are widened exactly,
-accumulated and scaled in f32, and rounded once. A lookup finds rows of integers and their scales, w[i] ~ q[i] * s[i].
+accumulated and scaled in f32, and rounded once. Where the processor multiplies bf16, a product of many rows is bound by
+arithmetic: its operands are rounded to bf16, in which integers are exact, as `weights="bf16"` rounds them. A lookup
+finds rows of integers and their scales, w[i] ~ q[i] * s[i].
 
 A traced function is evaluated twice more. The first evaluation finds the weights that qualify: operands of products and
 lookups alone, always contracted along the same dimensions, with only data movement in between that leaves these
@@ -35,11 +37,14 @@ from hlo_dispatch.freezing.reduced_precision import (
     NarrowArray,
     NarrowedFunction,
     Narrowing,
+    is_default_precision,
     narrowable_arrays,
     other_type,
 )
 
 _DATA_MOVEMENT = frozenset(("copy", "dynamic_slice", LOOKUP, "slice", "squeeze", "transpose"))
+MAX_EXACT_ROWS = 8
+"""Products of so many rows read weights no faster than memory gives them, and round no operand for it."""
 
 
 def with_integers(
@@ -155,6 +160,7 @@ class _Integers(Evaluation):
     def __init__(self, along: dict[int, frozenset[int]], narrowing: Narrowing) -> None:
         super().__init__(along, narrowing)
         self._along, self._dtype, self._group = along, narrowing.dtype, narrowing.group
+        self._multiplies_bf16 = narrowing.multiplies
         self._largest = int(jnp.iinfo(narrowing.dtype).max)
 
     def _narrow_argument(self, number: int, argument: Any) -> NarrowArray:
@@ -176,9 +182,12 @@ class _Integers(Evaluation):
         contracted = equation.params["dimension_numbers"][0][place]
         is_grouped = any(scale.shape[dimension] > 1 for dimension in contracted)
         wide = _scaled(integers, scale) if is_grouped else jax.lax.convert_element_type(integers, WIDE)
-        exact = [wide if number == place else _exact(operand) for number, operand in enumerate(operands)]
+        rounded = self._multiplies_bf16 and _has_many_rows(equation, 1 - place)
+        factors = [wide if number == place else _exact(operand) for number, operand in enumerate(operands)]
+        if rounded:
+            factors = [jax.lax.convert_element_type(factor, HALF[0]) for factor in factors]
         numbers = _in_order_of(place, equation.params["dimension_numbers"])
-        (result,) = bound(equation, exact, preferred_element_type=WIDE, dimension_numbers=numbers)
+        (result,) = bound(equation, factors, preferred_element_type=WIDE, dimension_numbers=numbers)
         scaled = result if is_grouped else result * _along_result(scale, equation, place)
         return [jax.lax.convert_element_type(scaled, equation.outvars[0].aval.dtype)]
 
@@ -252,6 +261,15 @@ def _elements_of_group(sizes: Sequence[int], group: int) -> list[int]:
         found.append(min(left, size))
         left //= found[-1]
     return found[::-1]
+
+
+def _has_many_rows(equation: Any, place: int) -> bool:
+    """Whether arithmetic bounds a product with one matrix of weights, whose other operand is at `place`."""
+    contracted, batch = (sides[place] for sides in equation.params["dimension_numbers"])
+    aval = equation.invars[place].aval
+    rows = math.prod(size for number, size in enumerate(aval.shape) if number not in contracted)
+    is_rounded = aval.dtype in (WIDE, HALF[0]) and is_default_precision(equation.params["precision"])
+    return is_rounded and not batch and rows > MAX_EXACT_ROWS
 
 
 def _exact(operand: Any) -> Any:

@@ -69,7 +69,7 @@ OP_KINDS: dict[str, OpKind] = {
             "narrow_product",
             "dot",
             ("own.narrow_product",),
-            "a product of few rows whose weights were widened from four or eight bits, with a scale for each column"
+            "a product whose weights were widened from four or eight bits, with a scale for each column"
             " (and group of what is summed up) or none",
             "weight_only_quantized_matmul",
         ),

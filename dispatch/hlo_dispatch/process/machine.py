@@ -52,6 +52,11 @@ class Machine:
     def has_bf16_arithmetic(self) -> bool:
         return not self.features.isdisjoint(("avx512_bf16", "amx_bf16", "avx_ne_convert"))
 
+    @property
+    def has_bf16_tiles(self) -> bool:
+        """Whether matrices of bf16 are multiplied by units of their own, many times as fast as vectors."""
+        return "amx_bf16" in self.features
+
 
 @lru_cache(maxsize=1)
 def this_machine() -> Machine:

@@ -40,9 +40,8 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # (`python -m bench.few_rows --rows 1`). In half precision oneDNN took 0.4 to 2.5 times as long, so that is measured.
 GEMV_KERNEL = "own.narrow_product"
 # XLA widens quantized weights in a separate loop and reads its result once for all rows of the product
-# (bench/narrow.py); the number of weights that pay for a call is an estimate.
+# (`python -m bench.few_rows`); the number of weights that pay for a call is an estimate.
 MIN_QUANTIZED_WEIGHTS = 20_000
-MAX_QUANTIZED_MATMUL_ROWS = 16
 # XLA's softmax is some ten loops, each of which costs a few microseconds however short it is. On a Zen 4 attentions of
 # 390,000 to 1.6 million multiply-adds, one query or as many as keys, f32 and bf16, were 1.5 to 6.1 times as fast in our
 # kernel (hlo-dispatch bench attention --shape n=1,heads=12,q=1,kv=256,d=64 and four more).
@@ -128,8 +127,6 @@ def _weight_only_quantized_matmul(match: Match) -> tuple[bool, str]:
     weights = match.anchor.multiply_adds // rows
     if weights < MIN_QUANTIZED_WEIGHTS:
         return False, f"{weights:,} weights are too few to pay for a call"
-    if rows > MAX_QUANTIZED_MATMUL_ROWS:
-        return False, f"with {rows} rows it takes longer to multiply than to widen the weights"
     return True, "XLA writes the widened weights to memory and reads them again; the kernel widens them in registers"
 
 

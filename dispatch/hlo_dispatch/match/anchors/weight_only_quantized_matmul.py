@@ -21,6 +21,7 @@ from hlo_dispatch.analysis.strided_view import (
     full_view,
     operand_view,
     peel,
+    peeled_views,
     project_dimensions,
     project_groups,
     with_dense_strides,
@@ -33,9 +34,10 @@ from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
+from hlo_dispatch.process.machine import this_machine
 
 MAX_ROWS = 32
-"""More of them a product of widened weights computes as fast; `own.narrow_product` refuses them."""
+"""Where matrices of bf16 have units of their own, oneDNN's product of widened weights is faster with more of them."""
 _GROUP_GRAIN = 16
 """Groups of which `own.narrow_product` takes a multiple only."""
 _FOUR_BITS = 4
@@ -111,8 +113,7 @@ def _sides(node: Node, results: AbstractSet[Node]) -> _Sides | None:
     dimensions = dot_dimensions(node)
     for weights in (1, 0):
         source = 1 - weights
-        rows = math.prod(node.operands[source].shape.dimensions[number] for number in dimensions[source].free)
-        if rows > MAX_ROWS or node.operands[source].shape.element_type not in COMPUTED_TYPES:
+        if node.operands[source].shape.element_type not in COMPUTED_TYPES or _is_for_tiles(node, source, results):
             continue
         quantized = _quantized_operand(node.operands[weights], results)
         if quantized is None or _matrix(quantized.view, dimensions[weights]) is None:
@@ -120,6 +121,15 @@ def _sides(node: Node, results: AbstractSet[Node]) -> _Sides | None:
         if _has_supported_scale(quantized, dimensions[weights]):
             return _Sides(weights, source, quantized)
     return None
+
+
+def _is_for_tiles(node: Node, source: int, results: AbstractSet[Node]) -> bool:
+    """Whether a processor's units for matrices of bf16 gain more than widening all weights to bf16 costs."""
+    operand, free = node.operands[source], dot_dimensions(node)[source].free
+    if math.prod(operand.shape.dimensions[number] for number in free) <= MAX_ROWS:
+        return False
+    views = peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS, results)
+    return this_machine().has_bf16_tiles and any(view.element_type == "bf16" for view in views)
 
 
 def _has_supported_scale(quantized: _QuantizedOperand, dimensions: DotDimensions) -> bool:
