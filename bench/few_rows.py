@@ -3,8 +3,9 @@
 Each program multiplies the same rows with all layers of a model's weights, which no cache holds, as a token of a
 language model does: one product for each layer, whose result is added to what came before. Weights are f32, bf16, s8
 with a scale for each column, s8 or s4 with a scale for each column and every GROUP of what is summed up; stacked and
-read by a scan, or an array for each layer. In turns, in one process: XLA's product, oneDNN's, our own, and a stream that
-only reads as many bytes. `share` is the larger of what the stream and what the arithmetic takes, over what ours takes.
+read by a scan, or an array for each layer. In turns, in one process: XLA's product, oneDNN's, our own, and a stream
+that only reads as many bytes. `share` is the larger of what the stream and what the arithmetic takes, over what ours
+takes.
 """
 
 # pyright: basic, reportOperatorIssue=false
@@ -185,7 +186,8 @@ def main() -> None:
         for case in itertools.starmap(Case, cases):
             found = measured(case, peak=peak, seconds=options.seconds, folder=Path(folder))
             record.append({**case._asdict(), "seconds": found})
-            times = [f"{found[side] * 1e6:.0f}" if side in found else "" for side in ("stock", "oneDNN", "ours", "stream")]
+            sides = ("stock", "oneDNN", "ours", "stream")
+            times = [f"{found[side] * 1e6:.0f}" if side in found else "" for side in sides]
             order = "(out, in)" if case.by_column else "(in, out)"
             rate = f"{case.bytes_of_layer / found['ours'] / 1e9:.1f}"
             shown.add_row(str(case.rows), f"{case.shape[0]}x{case.shape[1]} {order}", case.kind,

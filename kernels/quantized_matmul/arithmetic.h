@@ -50,7 +50,7 @@ struct Tiles {
   const char* name;
   bool multiplies_bf16;  // the source is bf16, and so are the weights that are multiplied; else both are f32
   int64_t columns;
-  int64_t scratch;  // numbers
+  int64_t scratch;    // numbers
   LoopsByType loops;  // of one tile's columns at most, and of integers only
 };
 
@@ -64,15 +64,15 @@ struct Bf16 {
 namespace plain {
 extern const Arithmetic kArithmetic;
 extern const Tiles kTiles;
-}
+}  // namespace plain
 namespace avx2 {
 extern const Arithmetic kArithmetic;
 extern const Tiles kTiles;
-}
+}  // namespace avx2
 namespace avx512 {
 extern const Arithmetic kArithmetic;
 extern const Tiles kTiles;
-}
+}  // namespace avx512
 namespace avx512_bf16 {
 extern const Tiles kTiles;
 }

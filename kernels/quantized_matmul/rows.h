@@ -23,8 +23,9 @@ HLO_DISPATCH_INLINE void Dots(const Panel& panel, const float* source, int64_t c
     const int64_t end = begin + group;
     Vector scale[kColumns] = {};
     for (int i = 0; i < kColumns && kIsScaled; ++i) {
-      scale[i] = Repeated(scales[begin / group * panel.scales_row_stride + i * panel.scales_column_stride]);
+      scale[i] = Repeated(scales[i * panel.scales_column_stride]);
     }
+    if constexpr (kIsScaled) scales += panel.scales_row_stride;
     Vector of_group[kRows][kColumns] = {};
     const auto at = [&](int i, int64_t k) { return weights + (i * panel.weights_stride + k); };
     const auto add = [&](int part, int i, Vector wide, const Vector(&factors)[kRows]) {

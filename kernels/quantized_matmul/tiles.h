@@ -199,7 +199,8 @@ void ReadScales(const Panel& panel, int64_t first, int64_t last, float* scales) 
   }
 }
 
-// The sums of kRows rows from `row` on, over the rows of weights that are widened. A group's is scaled when it is whole.
+// The sums of kRows rows from `row` on, over the rows of weights that are widened. A group's is scaled when it is
+// whole.
 template <int kRows, bool kIsScaled, bool kIsPairedTile>
 void AddProducts(const Panel& panel, int64_t row, const WidenedTile& tile) {
   const SourceNumber* source = static_cast<const SourceNumber*>(panel.source) + row * panel.source_stride + tile.first;

@@ -12,12 +12,12 @@ constexpr Loops kLoops = {MultiplyTile<true, kIsScaled, P>, MultiplyTile<false, 
 }  // namespace
 
 namespace HLO_DISPATCH_ISA {
-const Tiles kTiles = {HLO_DISPATCH_ISA_NAME,
-                      kMultipliesBf16,
-                      kTileColumns,
-                      kWidenedNumbers + kScaleNumbers + kLine / 4,
-                      {kLoops<FourBits>, kLoops<const int8_t*>, {}, {}, kLoops<FourBits, true>,
-                       kLoops<const int8_t*, true>}};
+const Tiles kTiles = {
+    HLO_DISPATCH_ISA_NAME,
+    kMultipliesBf16,
+    kTileColumns,
+    kWidenedNumbers + kScaleNumbers + kLine / 4,
+    {kLoops<FourBits>, kLoops<const int8_t*>, {}, {}, kLoops<FourBits, true>, kLoops<const int8_t*, true>}};
 }
 
 }  // namespace hlo_dispatch::quantized_matmul

@@ -100,9 +100,7 @@ def test_scales_of_groups_and_many_rows(
 ) -> None:
     """Groups may begin in one part of what is widened at once and end in the next."""
     rows, groups, group, columns = sizes
-    checked(
-        quantized_matmul(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups, dtype=dtype)
-    )
+    checked(quantized_matmul(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups, dtype=dtype))
 
 
 @settings(max_examples=4 * settings().max_examples)

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from hlo_dispatch.freezing.closures import bound
 from hlo_dispatch.freezing.reduced_precision import (
     FLOATING,
+    HALF,
     LOOKUP,
     NOT_A_WEIGHT,
     WIDE,
