@@ -63,7 +63,7 @@ anchors:
 OURS = "own.narrow_product"
 
 
-class Case(NamedTuple):
+class ProductCase(NamedTuple):
     """One program."""
 
     rows: int
@@ -111,7 +111,7 @@ def program(*, by_column: bool, is_stacked: bool) -> Callable[..., Any]:
     return run
 
 
-def weights_of(case: Case, layers: int) -> tuple[list[Any], np.ndarray]:
+def weights_of(case: ProductCase, layers: int) -> tuple[list[Any], np.ndarray]:
     """The arrays of all layers, stacked, and the first layer's weights in float64."""
     random = np.random.default_rng(0)
     inner, columns = case.shape
@@ -131,7 +131,7 @@ def weights_of(case: Case, layers: int) -> tuple[list[Any], np.ndarray]:
     return [jnp.asarray(integers, {"s8": "int8", "s4": "int4"}[name]), jnp.asarray(scales)], exact
 
 
-def measured(case: Case, *, peak: float, seconds: float, folder: Path) -> dict[str, float]:
+def measured(case: ProductCase, *, peak: float, seconds: float, folder: Path) -> dict[str, float]:
     """Median seconds of a layer by each side, and the share; raises AssertionError where ours is wrong."""
     layers = int(min(2 * cache_bytes(), MOST_BYTES) / case.bytes_of_layer) + 3 if case.is_stacked else LAYERS_APART
     stacks, exact = weights_of(case, layers)
@@ -183,7 +183,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         stacked = (True,) if options.stacked else (True, False)
         cases = itertools.product(options.rows, shapes, options.kinds, (False, True), stacked)
-        for case in itertools.starmap(Case, cases):
+        for case in itertools.starmap(ProductCase, cases):
             found = measured(case, peak=peak, seconds=options.seconds, folder=Path(folder))
             record.append({**case._asdict(), "seconds": found})
             sides = ("stock", "oneDNN", "ours", "stream")
