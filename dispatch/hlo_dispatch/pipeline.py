@@ -39,6 +39,7 @@ from hlo_dispatch.passes.partition.split_at_frontier import split_off_prologue
 from hlo_dispatch.passes.pass_dump import pass_dump
 from hlo_dispatch.passes.pass_runner import Pass, run_passes, verify_changed
 from hlo_dispatch.passes.planner import Planner
+from hlo_dispatch.passes.reassembled_arrays import update_parts_in_place
 from hlo_dispatch.passes.region_reports import regions_of
 from hlo_dispatch.passes.small_calls import undo_small_calls
 from hlo_dispatch.passes.stacks_in_place import update_stacks_in_place
@@ -52,6 +53,7 @@ from hlo_dispatch.selection.strategies import Strategy
 
 _INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
 _STACKS = Pass("in-place stacks", update_stacks_in_place)
+_PARTS = Pass("in-place parts", update_parts_in_place)
 _NARROW = Pass("narrow in-place updates", narrow_updates)
 _NARROW_STACKS = Pass("narrow stacks", narrow_stacks)
 _ACCUMULATIONS = Pass("accumulation code motion", move_accumulations)
@@ -68,6 +70,7 @@ _VERIFY = Pass("verify", verify_changed)
 JIT = (
     _ACCUMULATIONS,
     _STACKS,
+    _PARTS,
     _NARROW,
     _NARROW_STACKS,
     _FLATTEN,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
+from hlo_dispatch.ir.literals import INTEGER_FIELDS
 from hlo_dispatch.ir.schema import LiteralProto
 
 _MAX_TRIPS = 4096
 """Trip count above which no index is evaluated: it takes microseconds an iteration."""
-_FIELDS = {"s32": "s32s", "s64": "s64s"}
 _RANGES = {"s32": 1 << 31, "s64": 1 << 63}
 _SAME_VALUE = frozenset(("bitcast", "copy", "convert", "reshape", INSERTED_COPY))
 
@@ -79,7 +79,7 @@ def loop_indices(
 
 def integer_of(literal: LiteralProto, element_type: str) -> int | None:
     """The value of a literal of one integer; None for other types."""
-    field = _FIELDS.get(element_type)
+    field = INTEGER_FIELDS.get(element_type)
     values: Sequence[int] = getattr(literal, field)[:] if field is not None else ()
     return values[0] if len(values) == 1 else None
 

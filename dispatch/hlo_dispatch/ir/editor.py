@@ -12,7 +12,7 @@ from hlo_dispatch.ir.module import Module, copy_of
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 
 # Instructions without side effects, which are dead without users.
-_VALUES_ONLY = frozenset(("bitcast", "constant", "dynamic-slice", "fusion"))
+_VALUES_ONLY = frozenset(("bitcast", "constant", "dynamic-slice", "fusion", "slice"))
 
 
 class Editor:

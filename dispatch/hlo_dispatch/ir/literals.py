@@ -7,6 +7,8 @@ from hlo_dispatch.ir.shape import Shape, row_major
 
 # Fields whose elements have the same encoding in the message as in memory.
 _FIELDS = {"pred": "preds", "u8": "u8s", "f16": "f16s", "bf16": "bf16s", "f32": "f32s", "f64": "f64s"}
+INTEGER_FIELDS = {"s32": "s32s", "s64": "s64s"}
+"""Element type of an index → the field of its literal."""
 _LENGTH_DELIMITED = 2
 _MORE = 128
 _BITS = 7
@@ -22,6 +24,13 @@ def literal_of(shape: Shape, memory: bytes | memoryview) -> LiteralProto | None:
     tag = LiteralProto.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED
     literal.MergeFromString(b"".join((_varint(tag), _varint(len(memory)), memory)))
     literal.shape.CopyFrom(shape.to_proto())
+    return literal
+
+
+def index_literal(element_type: str, value: int) -> LiteralProto:
+    """The literal of an index, a scalar of a signed type."""
+    literal = LiteralProto(shape=row_major(element_type, ()).to_proto())
+    getattr(literal, INTEGER_FIELDS[element_type]).append(value)
     return literal
 
 

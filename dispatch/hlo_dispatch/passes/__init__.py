@@ -6,8 +6,9 @@ verified one by one in strict mode; `pass_dump.py` writes the module behind each
 
 1. Before anything is matched, `accumulation_code_motion/` computes what a loop accumulates, a scan's weight
    gradients, behind it, `stacks_in_place.py` has loops change stacked caches where they lie (`loop_state.py` edits a
-   loop's tuple), `narrow_updates.py` updates bf16 buffers without widening them, and `narrow_stacks.py` lets loops
-   carry stacks of bf16 or four bits that XLA widens in front of them. `match_and_select.py` flattens the module and
+   loop's tuple), `reassembled_arrays.py` updates the parts of an array instead of putting it together again,
+   `narrow_updates.py` updates bf16 buffers without widening them, and `narrow_stacks.py` lets loops carry stacks of
+   bf16 or four bits that XLA widens in front of them. `match_and_select.py` flattens the module and
    has it planned. `mask_redirection.py` prepares each flat graph, which matching does not change. `plan.py` walks it:
    recurrent layers and library routines first, then attention, structural patterns and anchor ops, then the patterns
    that an anchor op outweighed; `ownership.py` detects conflicts. `support_query.py` asks kernels for support and

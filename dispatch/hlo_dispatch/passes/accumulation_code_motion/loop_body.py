@@ -9,8 +9,9 @@ from hlo_dispatch.analysis.binding_time import is_parameter_element
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, Node
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor
+from hlo_dispatch.ir.literals import index_literal
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import ComputationProto, LiteralProto
+from hlo_dispatch.ir.schema import ComputationProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.passes.accumulation_code_motion.motion_plan import MotionPlan, Stack
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
@@ -95,9 +96,7 @@ def _update(rewriter: ComputationRewriter, stack: Stack) -> tuple[ComputationPro
 
     number = index_of(stack.index)
     index_type = stack.index.shape
-    literal = LiteralProto(shape=index_type.to_proto())
-    (literal.s64s if index_type.element_type == "s64" else literal.s32s).append(0)
-    zero = builder.constant(index_type, literal).id
+    zero = builder.constant(index_type, index_literal(index_type.element_type, 0)).id
     slice_shape = replace(stack.shape, dimensions=(1, *stack.shape.dimensions[1:]))
     row = builder.make("bitcast", slice_shape, value).id
     others = [zero] * len(stack.value.shape.dimensions)
