@@ -248,6 +248,46 @@ def test_the_caches_are_copied_once_or_never(
     assert moved(module) == copies
 
 
+def carried(w: Any, keys: Any, values: Any, x: Any, at: Any) -> Any:
+    """Both caches are carried whole."""
+
+    def layer(carry: Any, xs: Any) -> Any:
+        x, k, v = carry
+        w, number = xs
+        k, v = (update(cache, rows[None, :, None], (number, 0, at, 0)) for cache, rows in ((k, x * 2), (v, x + 1)))
+        return (attend(x, k[number], v[number], w), k, v), None
+
+    return lax.scan(layer, (x, keys, values), (w, jnp.arange(len(w))))[0]
+
+
+def unrolled(w: Any, keys: Any, values: Any, x: Any, at: Any) -> Any:
+    """Each layer has caches of its own."""
+    changed = []
+    for number, (k, v) in enumerate(zip(keys, values, strict=True)):
+        k, v = put(k, x * 2, at), put(v, x + 1, at)
+        x = attend(x, k, v, w[number])
+        changed.append((k, v))
+    return x, *map(tuple, zip(*changed, strict=True))
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="this jaxlib forgets what is donated")
+@pytest.mark.parametrize("program", [keys_and_values, carried, unrolled], ids=lambda program: program.__name__)
+def test_memory_of_a_token(program: Callable[..., Any]) -> None:
+    """Weights, one cache, which is the donated one, and less than two layers' parts of it."""
+    layers, length = 16, 512
+    part = jax.ShapeDtypeStruct((BATCH, length, WIDTH), jnp.float32)
+    whole = (part,) * layers if program is unrolled else jax.ShapeDtypeStruct((layers, *part.shape), jnp.float32)
+    w, x, at = (jax.ShapeDtypeStruct(shape, kind) for shape, kind in
+                (((layers, WIDTH, WIDTH), jnp.float32), ((BATCH, WIDTH), jnp.float32), ((), jnp.int32)))  # fmt: skip
+    with hlo_dispatch.enabled(policy="always"):
+        compiled = jax.jit(lambda *args: program(*args), donate_argnums=(1, 2)).lower(w, whole, whole, x, at).compile()
+    assert hlo_dispatch.reports()[-1].dispatched
+    analysis = compiled.memory_analysis()
+    slice_bytes = 4 * BATCH * length * WIDTH
+    assert analysis.alias_size_in_bytes >= 2 * layers * slice_bytes
+    assert analysis.temp_size_in_bytes < 2 * slice_bytes
+
+
 def moved(module: Module) -> float:
     """How often a run copies, fills or rebuilds what is as large as a slice of a cache."""
     times = executions(module)
