@@ -42,6 +42,8 @@ def _process(soak: Soak, process: Process) -> dict[str, Any]:
     times = np.array([sample["time"] - soak.begun for sample in samples])
     sizes = np.array([float(sample["resident"]) for sample in samples])
     growth, is_level = _growth(soak, times, sizes)
+    allocated = np.array([float(sample["allocated"]) for sample in samples])
+    more_allocated, _ = _growth(soak, times, allocated)
     return {
         "number": process.number,
         "begun": process.begun,
@@ -50,6 +52,8 @@ def _process(soak: Soak, process: Process) -> dict[str, Any]:
         "slope": growth / (soak.seconds / 2) if growth is not None else None,
         "growth": growth,
         "is_level": is_level,
+        "allocated": last.get("allocated", 0),
+        "allocated_slope": more_allocated / (soak.seconds / 2) if more_allocated is not None else None,
         **{name: last.get(name, 0) for name in ("done", "measured", "rewritten", "modules")},
     }
 
@@ -76,6 +80,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
         if process["growth"] is not None and process["killed"] is None:
             lines.append(
                 f"process {process['number']}: {process['samples'][-1][1] / 1e6:.0f} MB resident, "
-                f"{process['slope'] * 60 / 1e6:+.1f} MB a minute in the second half"
+                f"{process['slope'] * 60 / 1e6:+.1f} MB a minute in the second half; of these malloc has given out "
+                f"{process['allocated'] / 1e6:.0f} MB, {process['allocated_slope'] * 60 / 1e6:+.1f} MB a minute"
             )
     return lines + [f"PROBLEM: {problem}" for problem in found["problems"]]
