@@ -24,15 +24,18 @@ import numpy as np, hlo_dispatch
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.autotune.compare.timing import Time
 Time.may_win = Time.is_doubtful = lambda *_: False  # however busy the machine is, somebody is found to be faster
-if sys.argv[2] != "stock":
-    hlo_dispatch.install(policy=sys.argv[2])
 
 def depthwise(x, w):
     return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=32)
 
 images = {"a": np.ones((1, 28, 28, 32), "float32"), "b": np.ones((1, 20, 20, 32), "float32")}
-for name in sys.argv[3:]:
+for step in sys.argv[2:]:
+    policy, _, name = step.partition(":")
+    if policy != "stock":
+        hlo_dispatch.install(policy=policy)
+    elif hlo_dispatch.installed():
+        hlo_dispatch.uninstall()
     arguments = images[name[-1]], np.ones((3, 3, 1, 32), "float32")
     if name.startswith("seen"):
         optimized(depthwise, *arguments)
@@ -49,13 +52,14 @@ for name in sys.argv[3:]:
 
 @pytest.fixture
 def programs(tmp_path: Path, store: Store):
-    """Runs programs in a process of their own: each is compiled or found, and calls so many kernels."""
+    """Runs programs, `policy:name` each, in a process of their own: each is compiled or found, and calls so many
+    kernels."""
 
-    def run(policy: str, *names: str) -> list[str]:
+    def run(*steps: str) -> list[str]:
         environment = clean_environment(
             HLO_DISPATCH_CACHE_DIR=str(store.directory), HLO_DISPATCH_MEASURE_SECONDS="60", HLO_DISPATCH_STRICT="1"
         )
-        done = run_python(PROGRAM, tmp_path / "jax", policy, *names, environment=environment)
+        done = run_python(PROGRAM, tmp_path / "jax", *steps, environment=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
@@ -75,39 +79,39 @@ def flip(store: Store) -> None:
 
 @pytest.mark.timing  # it follows what was measured, which another test beside it may change
 def test_a_finished_program_stays_finished(programs, store: Store) -> None:
-    assert programs("measure", "a")[0].startswith("compiled"), "and measured on the way"
-    settled = programs("measure", "a")
-    assert settled[0].startswith("compiled"), "more is known now"
-    found = [settled[0].replace("compiled", "found")]
-    assert programs("measure", "a") == found
-    assert programs("measure", "b")[0].startswith("compiled")
-    assert programs("measure", "a") == found, "what was measured for another program changes nothing"
+    assert programs("measure:a")[0].startswith("compiled"), "and measured on the way"
+    settled, again = programs("measure:a", "measure:a")
+    assert settled.startswith("compiled"), "more is known now"
+    found = settled.replace("compiled", "found")
+    assert again == found
+    again, other, last = programs("measure:a", "measure:b", "measure:a")
+    assert again == found
+    assert other.startswith("compiled")
+    assert last == found, "what was measured for another program changes nothing"
     flip(store)
-    changed = programs("measure", "a")
-    assert changed[0].startswith("compiled"), "it is decided otherwise now"
+    changed, again = programs("measure:a", "measure:a")
+    assert changed.startswith("compiled"), "it is decided otherwise now"
     assert changed != settled
-    assert programs("measure", "a") == [changed[0].replace("compiled", "found")]
+    assert again == changed.replace("compiled", "found")
     flip(store)
-    assert programs("measure", "a") == found, "as it was"
+    assert programs("measure:a") == [found], "as it was"
 
 
 def test_what_was_known_before_the_first_compile_needs_one(programs) -> None:
-    programs("measure", "a")
-    assert programs("stored", "a")[0].startswith("compiled"), "another policy"
-    assert programs("stored", "a")[0].startswith("found")
+    assert programs("measure:a", "stored:a")[1].startswith("compiled"), "another policy"
+    assert programs("stored:a")[0].startswith("found")
 
 
 def test_never_is_stock(programs) -> None:
-    assert programs("stock", "a") == ["compiled 0"]
-    assert programs("never", "a", "b") == ["found 0", "compiled 0"]
-    assert programs("stock", "b") == ["found 0"]
-    assert programs("always", "a") == ["compiled 1"]
-    assert programs("always", "a") == ["found 1"]
+    assert programs("stock:a") == ["compiled 0"]
+    others = programs("never:a", "never:b", "stock:b", "always:a")
+    assert others == ["found 0", "compiled 0", "found 0", "compiled 1"]
+    assert programs("stock:b", "always:a") == ["found 0", "found 1"]
 
 
 def test_what_is_compiled_to_be_looked_at_is_not_found_later(programs) -> None:
-    assert programs("always", "seen-a", "a") == ["compiled 1"], "and not stock's, which was looked at"
-    assert programs("always", "explained-a", "seen-a", "a") == ["1", "found 1"]
+    looked_at = programs("always:seen-a", "always:a", "always:explained-a", "always:seen-a", "always:a")
+    assert looked_at == ["compiled 1", "1", "found 1"], "and not stock's, which was looked at"
 
 
 # --- the parts ----------------------------------------------------------------------------------------------
