@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
 
 
 class QuietMeter:
-    """Every turn counts."""
+    """Every sample counts."""
 
     def ready(self) -> None: ...
 
@@ -15,7 +16,13 @@ class QuietMeter:
     def waited(self) -> float:
         return 0.0
 
-    def undisturbed(self, waits: Sequence[Sequence[float]]) -> list[bool]:
-        return [True] * min(len(each) for each in waits)
+    def tolerated(self, waits: Iterable[float]) -> float:
+        return math.inf
+
+    def is_undisturbed(self, turn: int) -> bool:
+        return True
+
+    def is_busy(self) -> bool:
+        return False
 
     def close(self) -> None: ...

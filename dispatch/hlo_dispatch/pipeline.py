@@ -42,6 +42,7 @@ from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.passes.reassembled_arrays import update_parts_in_place
 from hlo_dispatch.passes.region_reports import regions_of
 from hlo_dispatch.passes.small_calls import undo_small_calls
+from hlo_dispatch.passes.small_loops import gather_small_loops
 from hlo_dispatch.passes.stacks_in_place import update_stacks_in_place
 from hlo_dispatch.passes.stride_propagation.propagate import propagate_strides
 from hlo_dispatch.pattern import Table
@@ -52,6 +53,7 @@ from hlo_dispatch.selection.measurements import KnownMeasurements
 from hlo_dispatch.selection.strategies import Strategy
 
 _INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
+_SMALL_LOOPS = Pass("gathering of small loops", gather_small_loops)
 _STACKS = Pass("in-place stacks", update_stacks_in_place)
 _PARTS = Pass("in-place parts", update_parts_in_place)
 _NARROW = Pass("narrow in-place updates", narrow_updates)
@@ -69,6 +71,7 @@ _VERIFY = Pass("verify", verify_changed)
 
 JIT = (
     _ACCUMULATIONS,
+    _SMALL_LOOPS,
     _STACKS,
     _PARTS,
     _NARROW,
@@ -223,7 +226,8 @@ class Pipeline:
         begin, instructions, result = time.perf_counter(), module.instruction_count, None
         if context.dump is not None:
             context.dump.write(module, "input")
-        if self.planner.may_match({i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}):
+        opcodes = {i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}
+        if "while" in opcodes or self.planner.may_match(opcodes):
             is_constant = self.preprocesses_constants and has_constant_weights(module)
             if run_passes(CONSTANTS if is_constant else self.passes, module, context):
                 result = _with_preprocessed_constants(module, context) if is_constant else module

@@ -1,4 +1,4 @@
-"""Disturbance detection on a simulated clock: only undisturbed turns count."""
+"""Disturbance detection on a simulated clock: only undisturbed samples count."""
 
 from __future__ import annotations
 
@@ -91,6 +91,69 @@ def bursts(often: float, longest: float) -> Callable[[PlayedMachine], None]:
     return happen
 
 
+def slices(own: float, others: float) -> Callable[[PlayedMachine], None]:
+    """Other work always waits: it runs for so long whenever our time slice is over."""
+    begun = 0.0
+
+    def happen(machine: PlayedMachine) -> None:
+        nonlocal begun
+        if machine.now - begun > own:
+            machine.wait(others)
+            begun = machine.now
+
+    return happen
+
+
+@pytest.mark.parametrize("gain", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("seconds", [0.1e-3, 0.3e-3, 0.9e-3])
+def test_beside_busy_loops_the_verdict_is_a_quiet_machines(machine: PlayedMachine, seconds: float, gain: float) -> None:
+    """A turn of all candidates lasts longer than a time slice, a sample does not."""
+    machine.before = slices(3e-3, 6e-3)
+    stock, own = timed(machine, machine.call(gain * seconds), machine.call(seconds))
+    assert not own.is_disturbed
+    assert own.wins(0.02 * stock.seconds)
+    assert own.gain == pytest.approx((gain - 1) * seconds, rel=0.1)
+
+
+def test_calls_that_are_longer_than_a_time_slice_have_no_lasting_answer(machine: PlayedMachine) -> None:
+    """They wait in each call, which is not their own doing: the other one is as fast."""
+    machine.before = slices(3e-3, 6e-3)
+    _, own = timed(machine, machine.call(2.9e-3), machine.call(3.2e-3))
+    assert own.is_disturbed
+
+
+def test_what_stays_open_beside_other_work_is_no_lasting_answer(machine: PlayedMachine) -> None:
+    """Samples that waited for nobody scatter there, too: caches are shared."""
+    busy, noisy = slices(3e-3, 6e-3), random.Random(5)
+
+    def unsteady(machine: PlayedMachine) -> None:
+        busy(machine)
+        machine.now += 0.5e-3 * abs(noisy.gauss(0, 2))
+
+    machine.before = unsteady
+    _, own = timed(machine, machine.call(0.6e-3), machine.call(0.5e-3))
+    assert own.may_win(0.6e-3, 0.0)
+    assert own.is_disturbed
+    machine.before = lambda machine: setattr(machine, "now", machine.now + 0.5e-3 * abs(noisy.gauss(0, 2)))
+    _, own = timed(machine, machine.call(0.6e-3), machine.call(0.5e-3))
+    assert not own.is_disturbed, "on a quiet machine noise is the programs' own"
+
+
+def test_beside_busy_loops_nothing_is_gained_by_chance(machine: PlayedMachine) -> None:
+    machine.before = slices(3e-3, 6e-3)
+    for _ in range(20):
+        stock, own = timed(machine, machine.call(1e-3), machine.call(1e-3))
+        assert not own.wins(0.02 * stock.seconds)
+
+
+def test_the_least_time_is_a_samples(machine: PlayedMachine) -> None:
+    """Stock is disturbed in each call; two of three samples of a turn of the kernel may be, too."""
+    machine.before = slices(3e-3, 6e-3)
+    _, own = timed(machine, machine.call(4e-3), machine.call(2e-3))
+    assert own.is_disturbed
+    assert own.least == pytest.approx(2e-3, rel=0.02)
+
+
 @pytest.mark.parametrize("often", [0.0, 0.02, 0.05, 0.1])
 def test_the_verdict_is_a_quiet_machines(machine: PlayedMachine, often: float) -> None:
     machine.before = bursts(often, 10e-3)
@@ -114,13 +177,13 @@ def test_turns_of_a_slow_half_do_not_count(machine: PlayedMachine) -> None:
         machine.now += 1e-3 * machine.random.uniform(0.7, 1.3)
 
     _, time = interleaved([machine.call(1.1e-3), own], seconds=0.5, meter=meter)
-    assert not time.is_disturbed
+    assert time.is_disturbed, "what they leave open a quiet machine might show"
     assert len(time.gains) <= 12
     assert time.gain > 0
 
 
 def test_whoever_is_always_disturbed_has_no_lasting_answer(machine: PlayedMachine) -> None:
-    machine.before = bursts(0.9, 10e-3)
+    machine.before = bursts(1.0, 10e-3)
     _, own = timed(machine, machine.call(1.2e-3), machine.call(1e-3))
     assert own.is_disturbed
     assert own.is_doubtful(1.2e-3)

@@ -215,7 +215,7 @@ def test_a_launch_is_charged_to_nobody(monkeypatch: pytest.MonkeyPatch, most: in
     stock, own = clock.harness(45e-6, 6e-6), clock.harness(10e-6, 9e-6)
     alone = interleaved([lambda: stock(1), lambda: own(1)], seconds=0.1)
     assert alone[1].wins(0.02 * alone[0].seconds)
-    times = interleaved_iterations([stock, own], most=most, seconds=0.1, least=0.0, deadline=Deadline())
+    times = interleaved_iterations([stock, own], most=most, seconds=0.1, deadline=Deadline())
     assert times[0].seconds == pytest.approx(6e-6)
     assert times[1].seconds == pytest.approx(9e-6)
     assert times[1].gain == pytest.approx(-3e-6)
@@ -225,7 +225,7 @@ def test_a_launch_is_charged_to_nobody(monkeypatch: pytest.MonkeyPatch, most: in
 def test_long_iterations_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     harnesses = [clock.harness(45e-6, 0.3), clock.harness(10e-6, 0.1)]
-    times = interleaved_iterations(harnesses, most=4096, seconds=0.1, least=0.0, deadline=Deadline())
+    times = interleaved_iterations(harnesses, most=4096, seconds=0.1, deadline=Deadline())
     assert times[1].gain == pytest.approx(0.2)
     assert max(clock.launched) == 1
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget
+from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget, regions_in
 
 import hlo_dispatch
 from hlo_dispatch.autotune import tuner as tuner_module
@@ -122,7 +122,7 @@ def test_tuning_repeats_failed_attempts(store: Store, monkeypatch: pytest.Monkey
         forget(store)
     monkeypatch.setattr(Time, "may_win", lambda *_: False)
     (region,) = hlo_dispatch.tune(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER).regions
-    (entry,) = store.entries()
+    (entry,) = regions_in(store)
     assert (entry.measured.failed_attempts, entry.measured.chosen) == (0, region.chosen)
 
 

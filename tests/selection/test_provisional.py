@@ -23,7 +23,7 @@ BUSY = Measurement(STOCK, {STOCK: 1e-3, "whole": 1.5e-3}, provisional=True, form
 QUIET = Measurement("whole", {STOCK: 1e-3, "whole": 0.5e-3}, 0.5e-3)
 STOCK_TIME = Time(1e-3, 0.0, 0.0)
 DISTURBED_LOSS = Time(1.5e-3, -0.5e-3, 1e-6, is_disturbed=True)
-DISTURBED_WIN = Time(0.8e-3, 0.2e-3, 1e-6, is_disturbed=True)
+DISTURBED_WIN = Time(0.85e-3, 0.15e-3, 1e-6, is_disturbed=True)
 FAR_AHEAD_AT_LEAST = Time(1.1e-3, -0.1e-3, 1e-4, is_disturbed=True, least=0.5e-3)
 LARGE_DISTURBED_WIN = Time(0.3e-3, 0.7e-3, 1e-6, is_disturbed=True)
 WIN = Time(0.8e-3, 0.2e-3, 1e-6)

@@ -38,6 +38,8 @@ BLOCKS: dict[str, Callable] = {
 class Cuts:
     """In the place of a tuner: cuts every region out and makes its candidate, and measures nothing."""
 
+    is_thorough = False
+
     def __init__(self) -> None:
         self.extracts: list[ExtractedModule] = []
         self.refusals: list[Refusal] = []

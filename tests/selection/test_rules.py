@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
+from hlo_dispatch.autotune.compare.comparison import Unmeasurable
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.whole_program_trial import compare
 from hlo_dispatch.ir.module import Module
@@ -48,10 +49,18 @@ Tune = Callable[..., Tuned]
 
 @pytest.fixture
 def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
-    """Tune a product whose timings end as they are told to: the second of each pair is for every later one."""
+    """Tune a product whose timings end as they are told to: the second of each pair is for every later one.
 
-    def tune(*timings: Time) -> Tuned:
+    As a whole, its program is tried with the time `whole`; None: it cannot be.
+    """
+
+    def tune(*timings: Time, whole: Time | None = None) -> Tuned:
         remaining = list(timings)
+
+        def program(runners, **_) -> list[Time]:
+            if whole is None:
+                raise Unmeasurable("no trial")
+            return [STOCK_TIME, *[whole] * (len(runners) - 1)]
 
         def interleaved(runners, **_) -> list[Time]:
             own = remaining.pop(0) if len(remaining) > 1 else remaining[0]
@@ -59,6 +68,7 @@ def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tu
 
         monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
         monkeypatch.setattr("hlo_dispatch.autotune.compare.comparison.interleaved", interleaved)
+        monkeypatch.setattr("hlo_dispatch.autotune.whole_program_trial.interleaved", program)
         monkeypatch.setattr("hlo_dispatch.autotune.compare.measure.PAUSE", 0.0)
         return tune_module(product)
 
@@ -87,6 +97,13 @@ def test_what_was_slower_needs_no_more_words(tuned: Tune) -> None:
     (region,) = tuned(SLOWER).report.left
     assert region.reason.startswith("measured: stock 247 µs against 300 µs")
     assert "but" not in region.reason
+
+
+@pytest.mark.usefixtures("_any_answer")
+@pytest.mark.parametrize(("region", "whole"), [(TOO_LITTLE, FASTER), (FASTER, SLOWER)])
+def test_a_program_of_one_call_is_what_its_trial_says(tuned: Tune, region: Time, whole: Time) -> None:
+    """A region has to gain ten microseconds and more alone, and a program loses by nothing that its region gains."""
+    assert bool(tuned(region, whole=whole).report.dispatched) == (whole is FASTER)
 
 
 def test_a_program_as_a_whole(product: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,12 @@ def rewritten(text: str, policy: str = "always") -> Module:
 def rewritten_and_run(text: str) -> Module:
     """The same, after XLA has compiled and run both forms and their results agree."""
     module = rewritten(text)
+    assert_computes_the_same(module, text)
+    return module
+
+
+def assert_computes_the_same(module: Module, text: str) -> None:
+    """XLA compiles and runs a module and the one of the text, and their results agree."""
     original = serialized(text)
     random = np.random.default_rng(3)
     parameters = Module.from_bytes(original).entry.program_shape.parameters
@@ -35,7 +41,6 @@ def rewritten_and_run(text: str) -> Module:
     stock = run_module(original, inputs, result_shape)
     for stock_value, value in zip(stock, run_module(module.to_bytes(), inputs, result_shape), strict=True):
         assert_close(value, stock_value, 1e-4)
-    return module
 
 
 def random_value(random: np.random.Generator, shape: Shape) -> np.ndarray:

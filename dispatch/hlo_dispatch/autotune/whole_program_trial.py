@@ -51,6 +51,8 @@ LARGEST_PROGRAM = 2 << 30
 """Maximum bytes of inputs and results, which are allocated for a moment."""
 LEAST_GAIN = 0.01
 """Minimum gain as a fraction of stock's time, besides the noise."""
+MOST_REGRET = 0.02
+"""What the choice of a final trial may cost at most, as a fraction of stock's time."""
 BY_ITERATIONS = "each iteration of its loops takes longer"
 
 
@@ -121,12 +123,12 @@ def compare(
         if variant is not None:
             candidates.add(*variant)
     description["thorough"] = is_final and (variant is None or not is_hurried)
-    longest = SECONDS if is_final else QUICK_SECONDS
+    longest, regret = (SECONDS, MOST_REGRET) if is_final else (QUICK_SECONDS, None)
 
     def seconds() -> float:
         return min(longest, max(deadline.remaining, 0.0) / PATIENCE)
 
-    times = interleaved(candidates.programs, seconds=seconds(), deadline=deadline)
+    times = interleaved(candidates.programs, seconds=seconds(), regret=regret, deadline=deadline)
     found = dict(zip(candidates.names, times[1:], strict=True))
     reference = times[0].seconds
     least = LEAST_GAIN * reference
@@ -141,7 +143,7 @@ def compare(
     while won:
         # Of equally fast finalists the first one is chosen, which has the most evidence.
         finalists = {name: candidates.program(name) for name in finalists_of(won)}
-        chosen, among = fastest(finalists, seconds=seconds(), deadline=deadline)
+        chosen, among = fastest(finalists, seconds=seconds(), regret=regret, deadline=deadline)
         known |= among
         loses = candidates.loses_by_iterations(chosen, found[chosen], least, seconds=seconds())
         description["thorough"] = description["thorough"] and loses is not None

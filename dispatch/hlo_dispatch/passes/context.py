@@ -48,6 +48,8 @@ class PassContext:
     """The module as XLA made it, where a pass edited it before matching: what a whole-program trial compares with."""
     is_moved: bool = False
     """Whether code was moved, an edit that stands without any kernel call."""
+    needs_trial: bool = False
+    """Whether it does so only by a whole-program trial."""
     graphs: list[tuple[FlatGraph, bool]] = field(default_factory=list[tuple[FlatGraph, bool]])
     """The flat graph of each computation, and whether that one runs inside a small call."""
     plans: list[ComputationPlan] = field(default_factory=list[ComputationPlan])

@@ -50,7 +50,8 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
     )
     context.plans = tuner.choose_plans()
     context.saved = tuner.saved(context.plans)
-    if context.is_moved and tuner.is_stock and not any(plan.dispatched for plan in context.plans):
+    is_stock = tuner.is_stock or (context.needs_trial and not tuner.is_tried)
+    if context.is_moved and is_stock and not any(plan.dispatched for plan in context.plans):
         return _restore(module, context)
     return set()
 

@@ -23,8 +23,10 @@ from hlo_dispatch.selection.strategies import MEASURED_JOINTLY, Strategy, chosen
 _MAX_PLANNINGS = 3
 # A measurement that a busy machine disturbed is repeated with the budget of a first compile.
 _MAX_RESUMPTIONS = 2
-# A program of one call needs no trial: its region is measured.
+# A program of one call needs no trial within a compile's budget: its region is measured. Alone, a region has to gain
+# several microseconds, though, which may be a large part of its program.
 _MIN_CALLS_FOR_TRIAL = 2
+_MIN_CALLS_FOR_THOROUGH_TRIAL = 1
 
 Plans = list[ComputationPlan]
 
@@ -76,6 +78,11 @@ class ProgramTuner:
         return sum(measured) if measured else None
 
     @property
+    def is_tried(self) -> bool:
+        """Whether a whole-program trial decides the program."""
+        return self._verdict() is not None
+
+    @property
     def is_stock(self) -> bool:
         """Whether stock won the whole-program trial."""
         verdict = self._verdict()
@@ -106,7 +113,8 @@ class ProgramTuner:
             # Dispatching a region, or no longer doing so, changes the matches of its neighbours.
             plans = self.plan(MEASURED_JOINTLY if self._verdict() is not None else self.requests.untried)
             pending, possible_calls = self.requests.pending(), max(possible_calls, self._possible_calls(plans))
-        if possible_calls >= _MIN_CALLS_FOR_TRIAL or self._verdict() is not None:
+        least_calls = _MIN_CALLS_FOR_THOROUGH_TRIAL if measure.is_thorough else _MIN_CALLS_FOR_TRIAL
+        if possible_calls >= least_calls or self._verdict() is not None:
             strategies = to_try(self._verdict())
             measure.measure_program(
                 program, self.stock, lambda: self._variants(strategies), is_final=True, is_hurried=had_regions

@@ -133,10 +133,13 @@ class Comparison:
         results, _ = self._first_run(executable, to_device([_as_float64(value) for value in self._inputs]), run)
         return results
 
-    def interleaved(self, modules: Sequence[Module], seconds: float, *, retain_results: bool = False) -> list[Time]:
+    def interleaved(
+        self, modules: Sequence[Module], seconds: float, least_gain: float, *, retain_results: bool = False
+    ) -> list[Time]:
         """Interleaved times of stock, then of the variants.
 
         Args:
+            least_gain: gain that a variant needs besides LEAST_SECONDS, as a fraction of stock's time.
             retain_results: whether each result lives until the next one exists, so that the two have different buffers.
 
         Raises:
@@ -146,9 +149,18 @@ class Comparison:
         every = (self._extracted.module, *modules)
         runners = [_RotatingCaller(self._executable(m), arguments, retain_results=retain_results) for m in every]
         settle = SETTLE if self._extracted.routine else 0.0
-        return interleaved(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
+        return interleaved(
+            runners,
+            seconds=seconds,
+            least=LEAST_SECONDS,
+            least_gain=least_gain,
+            settle=settle,
+            deadline=self._deadline,
+        )
 
-    def interleaved_in_loop(self, looped: ExtractedModule, modules: Sequence[Module], seconds: float) -> list[Time]:
+    def interleaved_in_loop(
+        self, looped: ExtractedModule, modules: Sequence[Module], seconds: float, least_gain: float
+    ) -> list[Time]:
         """The same in loop harnesses: seconds of an iteration.
 
         Args:
@@ -158,7 +170,9 @@ class Comparison:
         assert looped.loop is not None
         harnesses = [self._harness(module) for module in (looped.module, *modules)]
         most = looped.loop.most_trips
-        return interleaved_iterations(harnesses, most=most, seconds=seconds, least=0.0, deadline=self._deadline)
+        return interleaved_iterations(
+            harnesses, most=most, seconds=seconds, least_gain=least_gain, deadline=self._deadline
+        )
 
     def _harness(self, module: Module) -> Harness:
         executable = self._executable(module)

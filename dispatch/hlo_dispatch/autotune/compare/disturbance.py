@@ -1,16 +1,18 @@
-"""Disturbance detection: the turns of a timing that other processes, the hypervisor or shared cores falsify.
+"""Disturbance detection: the samples of a timing that other processes, the hypervisor or shared cores falsify.
 
-A turn is disturbed if its threads waited longer than usual for a processor, if the hypervisor stole time, or if the
-virtual processors were hardware threads of one core in part of it: peak vector arithmetic then takes twice as long,
-and no counter of the system shows it. So a short probe runs such arithmetic on all threads before and after.
+A sample is disturbed if its threads waited longer than usual for a processor, and a whole turn if the hypervisor stole
+time, or if the virtual processors were hardware threads of one core in part of it: peak vector arithmetic then takes
+twice as long, and no counter of the system shows it. So a short probe runs such arithmetic on all threads before and
+after.
 """
 
 from __future__ import annotations
 
 import bisect
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -21,6 +23,10 @@ from hlo_dispatch.vendor.native import native
 
 NEGLIGIBLE = 0.05
 """Waiting, as a fraction of a sample's time, that changes no answer; a gain of this size matters to nobody either."""
+MOST_OWN = 0.25
+"""Waiting, as a fraction of a sample's time, that is a kernel's own although other work runs all the time."""
+ALWAYS_BUSY = 0.25
+"""Other work, as a fraction of the processors' time, from which it may run in every sample."""
 SHARED = 2**0.5
 """Slowdown of the probe from which two threads share a core, where peak arithmetic takes twice as long."""
 RARELY = 20
@@ -51,12 +57,20 @@ class Meter(Protocol):
         """Seconds that threads have waited for a processor so far."""
         ...
 
-    def undisturbed(self, waits: Sequence[Sequence[float]]) -> list[bool]:
-        """For each turn of all candidates, whether it is known to be undisturbed.
+    def tolerated(self, waits: Iterable[float]) -> float:
+        """Waiting of an undisturbed sample at most, as a fraction of its time.
 
         Args:
-            waits: for each candidate and turn, the growth of `waited` as a fraction of the turn's time.
+            waits: of all samples of a candidate, the growth of `waited` as a fraction of the sample's time.
         """
+        ...
+
+    def is_undisturbed(self, turn: int) -> bool:
+        """Whether a turn is known to be undisturbed, waiting threads aside."""
+        ...
+
+    def is_busy(self) -> bool:
+        """Whether other work runs all the time: it also evicts caches, which nobody waits for."""
         ...
 
     def close(self) -> None: ...
@@ -130,32 +144,34 @@ class DisturbanceMeter:
     def waited(self) -> float:
         return self._delay.seconds()
 
-    def undisturbed(self, waits: Sequence[Sequence[float]]) -> list[bool]:
-        count = min(len(each) for each in waits)
-        if self._is_only_user():
-            waits = [[0.0] * count]
+    def tolerated(self, waits: Iterable[float]) -> float:
+        share = self._share_of_others()
+        if share <= 2 * NEGLIGIBLE:  # threads that waited, waited for each other
+            return math.inf
+        usual = min(waits, default=0.0)
+        if share > ALWAYS_BUSY and usual > MOST_OWN:
+            return NEGLIGIBLE
         # Threads that a kernel wakes in each call wait each time: that is the kernel's own cost.
-        usual = [min(each, default=0.0) for each in waits]
-        judged = min(self._others.last, self._probes.last)
-        return [
-            turn < judged
-            and all(each[turn] - least <= NEGLIGIBLE for each, least in zip(waits, usual, strict=True))
-            and not self._is_stolen(turn)
-            and not self._shares_cores(turn)
-            for turn in range(count)
-        ]
+        return usual + NEGLIGIBLE
+
+    def is_undisturbed(self, turn: int) -> bool:
+        is_judged = turn < min(self._others.last, self._probes.last)
+        return is_judged and not self._is_stolen(turn) and not self._shares_cores(turn)
+
+    def is_busy(self) -> bool:
+        return self._share_of_others() > ALWAYS_BUSY
 
     def close(self) -> None:
         self._delay.close()
 
-    def _is_only_user(self) -> bool:
-        """Whether no other process has used the processors: threads that waited, waited for each other."""
+    def _share_of_others(self) -> float:
+        """Other processes' part of the processors' time; some where that is unknown."""
         first, last = self._others.values[0][1], self._others.values[-1][1]
-        if first is None or last is None:
-            return False
         span = self._threads * (self._clock() - self._begun)
         # Before that the clock's ticks are too coarse.
-        return NEGLIGIBLE * span > TICK and last.busy - first.busy <= 2 * NEGLIGIBLE * span
+        if first is None or last is None or NEGLIGIBLE * span <= TICK:
+            return ALWAYS_BUSY
+        return (last.busy - first.busy) / span
 
     def _is_stolen(self, turn: int) -> bool:
         before, after = self._others.around(turn)

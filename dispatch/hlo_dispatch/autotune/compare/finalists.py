@@ -29,13 +29,13 @@ def finalists_of(found: Mapping[str, Time]) -> list[str]:
 
 
 def fastest(
-    candidates: Mapping[str, Callable[[], object]], *, seconds: float, deadline: Deadline
+    candidates: Mapping[str, Callable[[], object]], *, seconds: float, regret: float | None = None, deadline: Deadline
 ) -> tuple[str, dict[str, float]]:
     """Run the interleaved trial of the finalists.
 
     Args:
         candidates: at least one; of equally fast ones the first wins.
-        seconds: duration of the trial.
+        seconds, regret: as for `interleaved`.
 
     Returns:
         The winner and each finalist's seconds of a call. Without time for a trial the first wins, and the times are
@@ -45,7 +45,7 @@ def fastest(
     if len(names) == 1:
         return names[0], {}
     try:
-        times = interleaved(list(candidates.values()), seconds=seconds, deadline=deadline)
+        times = interleaved(list(candidates.values()), seconds=seconds, regret=regret, deadline=deadline)
     except OutOfTime:
         return names[0], {}
     found = dict(zip(names, times, strict=True))

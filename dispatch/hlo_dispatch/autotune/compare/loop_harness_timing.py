@@ -20,7 +20,7 @@ Harness = Callable[[int], object]
 
 
 def interleaved_iterations(
-    harnesses: Sequence[Harness], *, most: int, seconds: float, least: float, deadline: Deadline
+    harnesses: Sequence[Harness], *, most: int, seconds: float, least_gain: float = 0.0, deadline: Deadline
 ) -> list[Time]:
     """Time every harness in an interleaved trial; the Times are those of an iteration.
 
@@ -29,8 +29,7 @@ def interleaved_iterations(
 
     Args:
         most: maximum iterations in a launch.
-        seconds, deadline: as for `interleaved`.
-        least: seconds of an iteration below which a gain does not matter.
+        seconds, least_gain, deadline: as for `interleaved`.
 
     Raises:
         OutOfTime: the time does not suffice.
@@ -39,7 +38,7 @@ def interleaved_iterations(
     iterations = min(most, *(_iterations(harness, most, deadline) for harness in harnesses))
     launches = [_launch_seconds(harness) for harness in harnesses]
     runs = [partial(harness, iterations) for harness in harnesses]
-    times = interleaved(runs, seconds=seconds, least=least * iterations, deadline=deadline)
+    times = interleaved(runs, seconds=seconds, least_gain=least_gain, deadline=deadline)
     return [
         replace(
             found,

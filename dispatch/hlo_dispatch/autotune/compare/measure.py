@@ -33,7 +33,7 @@ TIMINGS_OF_AN_ONLY_REGION = 3
 """Confirmations where the program has no other region: such a program has no whole-program trial."""
 MOST_UNCLEAR = 3
 """Maximum interleaved trials of a pair where noise hides the winner."""
-CLEAR = 1.5
+CLEAR = 1.25
 """Ratio of stock's minimum time to a variant's from which a disturbed trial chooses the variant provisionally."""
 PAUSE = 0.2
 """Seconds between two trials."""
@@ -183,8 +183,8 @@ class _Trial:
         """Interleaved times, stock first; `retain_results` as for `Comparison.interleaved`."""
         modules = [self.modules[variant] for variant in variants]
         if self.looped is not None:
-            return self.outcome.interleaved_in_loop(self.looped, modules, self.effort.seconds)
-        return self.outcome.interleaved(modules, self.effort.seconds, retain_results=retain_results)
+            return self.outcome.interleaved_in_loop(self.looped, modules, self.effort.seconds, MIN_GAIN_IN_LOOP)
+        return self.outcome.interleaved(modules, self.effort.seconds, LEAST_GAIN, retain_results=retain_results)
 
     def least(self, stock: float) -> float:
         """Required gain of a call in seconds, besides the noise."""

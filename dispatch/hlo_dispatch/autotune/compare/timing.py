@@ -1,17 +1,19 @@
 """Interleaved trial: candidates run in turns and are compared turn by turn with the first of them.
 
-Throttling and warm-up affect all candidates of a turn alike. Disturbed turns (`disturbance.py`) do not count. A
-sequential test (`sequential_test.py`) decides after each turn: a large difference needs few turns, and an undecided
-trial continues.
+Throttling and warm-up affect all candidates of a turn alike. Disturbed samples (`disturbance.py`) do not count, nor
+turns in which a candidate has no other. A sequential test (`sequential_test.py`) decides after each turn: a large
+difference needs few turns, and an undecided trial continues.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from hlo_dispatch.autotune.compare.disturbance import Meter, this_machine_meter
 from hlo_dispatch.autotune.compare.sequential_test import is_shown
@@ -25,7 +27,12 @@ PATIENT_CALL = 0.1
 """Seconds from which one call suffices to estimate the time of a call."""
 VERY_LONG_CALL = 1.0
 """Seconds from which fewer turns suffice: such calls vary little."""
-CALLS_PER_TURN = 3
+SAMPLES_PER_TURN = 3
+MOST_SAMPLES = 8
+"""Maximum samples in a turn in which other work ran during all of the earlier ones."""
+LOST_SLICE = 0.25
+"""Waiting, as a fraction of a sample's time, from which other work ran in between. The next sample follows at once,
+with a time slice of its own."""
 FEWEST_TURNS = 5
 MOST_TURNS = 100
 PATIENCE = 4.0
@@ -58,7 +65,8 @@ class Time:
     gains: tuple[float, ...] = ()
     """Gain in each turn that counts; by default a few values with this median and error."""
     is_disturbed: bool = False
-    """Whether too few turns were undisturbed, so that all of them count; the result may not be reproducible."""
+    """Whether too few turns were undisturbed, so that all of them count, or left open which is faster while other work
+    ran; the result may not be reproducible."""
     fewest: int = FEWEST_TURNS
     """Number of turns at the first look of the sequential test."""
     least: float = math.nan
@@ -81,9 +89,9 @@ class Time:
         """Whether the trial was disturbed, and the gain too small to be proven nevertheless."""
         return self.is_disturbed and not self.wins(BEYOND_DOUBT * reference)
 
-    def may_win(self, reference: float, least: float) -> bool:
-        """Whether more turns could still show a worthwhile gain."""
-        return not self.wins(least) and not self.gains_less(WORTH_KNOWING * reference + least)
+    def may_win(self, reference: float, least: float, worth: float = WORTH_KNOWING) -> bool:
+        """Whether more turns could still show a gain of `least` seconds and the fraction `worth` of the reference."""
+        return not self.wins(least) and not self.gains_less(worth * reference + least)
 
     def gains_less(self, most: float) -> bool:
         """Whether the gain is significantly less than `most` seconds."""
@@ -99,7 +107,9 @@ def interleaved(
     *,
     seconds: float,
     least: float = 0.0,
+    least_gain: float = 0.0,
     settle: float = 0.0,
+    regret: float | None = None,
     deadline: Deadline | None = None,
     meter: Meter | None = None,
 ) -> list[Time]:
@@ -107,7 +117,10 @@ def interleaved(
 
     Args:
         least: seconds below which a gain does not matter.
+        least_gain: what a gain has to be besides, as a fraction of the reference's time.
         settle: seconds of uncounted calls before each turn, until the threads of the previous candidate sleep.
+        regret: the most that a wrong choice may cost, as a fraction of the reference's time: a candidate is decided
+            once it surely gains half of that, or surely less than that. None: by TOO_LITTLE and WORTH_KNOWING.
         seconds: duration (times PATIENCE where the result is undecided or too few turns were undisturbed); a few turns
             run in any case.
         deadline: the latest end.
@@ -120,12 +133,42 @@ def interleaved(
     try:
         runners = _warmed_up(candidates, settle, deadline)
         meter.ready()
-        return _in_turns(runners, seconds, least, deadline, meter)
+        question = _Question(least, least_gain, regret)
+        times = _in_turns(runners, seconds, question, deadline, meter)
+        if not meter.is_busy():
+            return times
+        # A quiet machine might have shown what is still open.
+        reference, *others = times
+        return [reference, *(replace(t, is_disturbed=True) if question.may_win(t, reference) else t for t in others)]
     finally:
         meter.close()
 
 
-def _in_turns(runners: Sequence[_Runner], seconds: float, least: float, deadline: Deadline, meter: Meter) -> list[Time]:
+@dataclass(frozen=True)
+class _Question:
+    """What a trial has to find out of each candidate; its fields are as for `interleaved`."""
+
+    least: float
+    least_gain: float
+    regret: float | None
+
+    def may_win(self, time: Time, reference: Time) -> bool:
+        """Whether a trial continues beyond its time."""
+        if self.regret is not None:
+            return time.may_win(reference.seconds, self.regret / 2 * reference.seconds, self.regret / 2)
+        return time.may_win(reference.seconds, self.least_gain * reference.seconds + self.least)
+
+    def is_open(self, time: Time, reference: Time) -> bool:
+        """Whether the gain is neither proven to be worthwhile nor proven to be too little."""
+        if self.regret is not None:
+            return self.may_win(time, reference)
+        worth, little = (share * reference.seconds + self.least for share in (WORTH_KNOWING, TOO_LITTLE))
+        return not time.wins(worth) and not time.gains_less(little)
+
+
+def _in_turns(
+    runners: Sequence[_Runner], seconds: float, question: _Question, deadline: Deadline, meter: Meter
+) -> list[Time]:
     running = list(range(len(runners)))
     fewest = _fewest_turns(runners[0].once)
     begin = time.perf_counter()
@@ -144,8 +187,8 @@ def _in_turns(runners: Sequence[_Runner], seconds: float, least: float, deadline
         spent = time.perf_counter() - begin
         meter.look(turn + 1, now=turn + 1 == fewest or spent > seconds)
         times = _times(runners, fewest, meter)
-        is_open = any(times[n].is_disturbed or times[n].may_win(times[0].seconds, least) for n in running if n)
-        if spent > seconds * (PATIENCE if is_open else 1.0) or _is_decided(times, running, least):
+        is_open = any(times[n].is_disturbed or question.may_win(times[n], times[0]) for n in running if n)
+        if spent > seconds * (PATIENCE if is_open else 1.0) or _is_decided(times, running, question):
             break
         running = [n for n in running if n == 0 or not _is_abandoned(times[n], times[0])]
         if len(running) == 1:
@@ -177,8 +220,30 @@ def _fewest_turns(once: float) -> int:
     return FEWEST_TURNS if once < LONG_CALL else FEWEST_TURNS - 2 if once < VERY_LONG_CALL else FEWEST_TURNS - 3
 
 
+@dataclass
+class _Turn:
+    """Samples of one candidate in one turn."""
+
+    seconds: list[float] = field(default_factory=list[float])
+    """Seconds of a call."""
+    waits: list[float] = field(default_factory=list[float])
+    """Waiting of threads, as a fraction of the sample's time."""
+
+    @cached_property
+    def median(self) -> float:
+        """Median of all samples of a complete turn."""
+        return statistics.median(self.seconds)
+
+    def undisturbed(self, most_waiting: float) -> float | None:
+        """Median of the samples that waited no more than that; None: there is none."""
+        counted = [took for took, waited in zip(self.seconds, self.waits, strict=True) if waited <= most_waiting]
+        if len(counted) == len(self.seconds):
+            return self.median
+        return statistics.median(counted) if counted else None
+
+
 class _Runner:
-    """One candidate and its samples, in seconds per call."""
+    """One candidate and its turns."""
 
     def __init__(self, call: Callable[[], object], settle: float) -> None:
         self._call, self._settle = call, settle
@@ -186,27 +251,37 @@ class _Runner:
         if _first_calls(self.once) > 1:
             begin = time.perf_counter()
             call()
-            self.once = max(time.perf_counter() - begin, 1e-7)
+            self.once = max(min(time.perf_counter() - begin, self.once), 1e-7)
         self._batch = max(1, round(SHORTEST_SAMPLE / self.once))
-        self.samples: list[float] = []
-        self.waits: list[float] = []
-        """Waiting of threads in each turn, as a fraction of its time."""
+        self.turns: list[_Turn] = []
+
+    @property
+    def waits(self) -> Iterator[float]:
+        """Waiting in each sample, as a fraction of its time."""
+        return itertools.chain.from_iterable(turn.waits for turn in self.turns)
+
+    @property
+    def least(self) -> float:
+        """Seconds of the shortest sample."""
+        return min(min(turn.seconds) for turn in self.turns)
 
     @property
     def turn(self) -> float:
         """Estimated seconds of a turn."""
-        calls = self._calls() * self._batch + (1 if self._settle or self.once < LONG_CALL else 0)
+        calls = self._samples() * self._batch + (1 if self._settle or self.once < LONG_CALL else 0)
         return calls * self.once + self._settle
 
     def run(self, meter: Meter) -> None:
-        """Run a turn: the median of a few calls, after an uncounted one that warms up caches and threads."""
+        """Run a turn: a few samples, after an uncounted call that warms up caches and threads."""
         if self._settle or self.once < LONG_CALL:
             self._warm_up()
-        waited, begin = meter.waited(), time.perf_counter()
-        samples = [self._sample() for _ in range(self._calls())]
-        took = max(time.perf_counter() - begin, 1e-9)
-        self.waits.append(max(meter.waited() - waited, 0.0) / took)
-        self.samples.append(statistics.median(samples))
+        turn, fewest = _Turn(), self._samples()
+        self.turns.append(turn)
+        usual = min(self.waits, default=0.0)
+        while len(turn.seconds) < fewest or (
+            fewest > 1 and len(turn.seconds) < MOST_SAMPLES and min(turn.waits) - usual > LOST_SLICE
+        ):
+            self._sample(turn, meter)
 
     def _warm_up(self) -> float:
         """Run the uncounted calls; returns the seconds of the first one."""
@@ -218,50 +293,51 @@ class _Runner:
             self._call()
         return first
 
-    def _calls(self) -> int:
-        return CALLS_PER_TURN if self.once < LONG_CALL else 1
+    def _samples(self) -> int:
+        return SAMPLES_PER_TURN if self.once < LONG_CALL else 1
 
-    def _sample(self) -> float:
-        begin = time.perf_counter()
+    def _sample(self, turn: _Turn, meter: Meter) -> None:
+        waited, begin = meter.waited(), time.perf_counter()
         for _ in range(self._batch):
             self._call()
-        return (time.perf_counter() - begin) / self._batch
+        took = time.perf_counter() - begin
+        turn.seconds.append(took / self._batch)
+        turn.waits.append(max(meter.waited() - waited, 0.0) / max(took, 1e-9))
 
 
 def _is_abandoned(time: Time, reference: Time) -> bool:
     return time.seconds > ABANDONED_RATIO * reference.seconds and time.gains_less(0.0) and not time.is_disturbed
 
 
-def _is_decided(times: Sequence[Time], running: Sequence[int], least: float) -> bool:
+def _is_decided(times: Sequence[Time], running: Sequence[int], question: _Question) -> bool:
     others = [times[number] for number in running if number]
-    if any(time.is_disturbed or _is_open(time, times[0].seconds, least) for time in others):
+    if any(time.is_disturbed or question.is_open(time, times[0]) for time in others):
         return False
     best = max(others, key=lambda time: time.gain, default=None)
     # With two winners the trial also decides between them, unless they are close.
     return best is None or all(t is best or best.gain - t.gain > 3 * (t.error + best.error) for t in others)
 
 
-def _is_open(time: Time, reference: float, least: float) -> bool:
-    """Whether the gain is neither proven to be worthwhile nor proven to be too little."""
-    worth, little = WORTH_KNOWING * reference + least, TOO_LITTLE * reference + least
-    return not time.wins(worth) and not time.gains_less(little)
-
-
 def _times(runners: Sequence[_Runner], fewest: int, meter: Meter) -> list[Time]:
-    first = runners[0]
-    return [_time(first, runner, meter.undisturbed([first.waits, runner.waits]), fewest) for runner in runners]
+    return [_time(runners[0], runner, fewest, meter) for runner in runners]
 
 
-def _time(first: _Runner, runner: _Runner, undisturbed: Sequence[bool], fewest: int) -> Time:
-    turns = [turn for turn, counts in enumerate(undisturbed) if counts]
-    is_disturbed = len(turns) < fewest
+def _time(first: _Runner, runner: _Runner, fewest: int, meter: Meter) -> Time:
+    limits = [meter.tolerated(each.waits) for each in (first, runner)]
+    both = list(zip(first.turns, runner.turns, strict=False))
+    pairs: list[tuple[float, float]] = []
+    for turn, (theirs, own) in enumerate(both):
+        reference, median = theirs.undisturbed(limits[0]), own.undisturbed(limits[1])
+        if reference is not None and median is not None and meter.is_undisturbed(turn):
+            pairs.append((reference, median))
+    is_disturbed = len(pairs) < fewest
     if is_disturbed:
-        turns = list(range(len(undisturbed)))
-    own = [runner.samples[turn] for turn in turns]
-    return paired([first.samples[turn] for turn in turns], own, fewest, is_disturbed=is_disturbed)
+        pairs = [(theirs.median, own.median) for theirs, own in both]
+    found = paired([reference for reference, _ in pairs], [own for _, own in pairs], fewest)
+    return replace(found, is_disturbed=is_disturbed, least=runner.least)
 
 
-def paired(reference: Sequence[float], own: Sequence[float], fewest: int, *, is_disturbed: bool = False) -> Time:
+def paired(reference: Sequence[float], own: Sequence[float], fewest: int) -> Time:
     """Paired statistics of samples: one of the reference and one of the candidate in each turn.
 
     Args:
@@ -271,4 +347,4 @@ def paired(reference: Sequence[float], own: Sequence[float], fewest: int, *, is_
     gain = statistics.median(gains)
     deviation = _MAD_TO_DEVIATION * statistics.median(abs(value - gain) for value in gains)
     error = _MEDIAN_SCATTER * deviation / len(gains) ** 0.5
-    return Time(statistics.median(own), gain, error, gains, is_disturbed, fewest, min(own))
+    return Time(statistics.median(own), gain, error, gains, fewest=fewest)
