@@ -34,6 +34,7 @@ from hlo_dispatch.passes.partition.constant_weights import (
     restore_constants,
 )
 from hlo_dispatch.passes.partition.loop_invariant_code_motion import hoist_loop_invariants
+from hlo_dispatch.passes.partition.outline_narrowed_weights import outline_narrowed_weights
 from hlo_dispatch.passes.partition.prepacking import prepack
 from hlo_dispatch.passes.partition.split_at_frontier import split_off_prologue
 from hlo_dispatch.passes.pass_dump import pass_dump
@@ -90,7 +91,10 @@ JIT = (
 REGION = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
 """On one region that is measured: its call is compared with stock's code, which has no huge pages either, in the loop
 where it was found."""
-FROZEN = tuple(one for one in JIT if one not in (_GROUPING, _HUGE_PAGES))
+FROZEN = (
+    Pass("outlining of narrowed weights", outline_narrowed_weights),
+    *(one for one in JIT if one not in (_GROUPING, _HUGE_PAGES)),
+)
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
     Pass("prepacking", prepack),
