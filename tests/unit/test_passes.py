@@ -67,7 +67,13 @@ def test_a_frozen_module_is_split_by_further_passes() -> None:
 
 
 def test_a_region_is_measured_as_a_module_is_compiled() -> None:
-    others = ("accumulation code motion", "gathering of small loops", "narrow stacks", "huge-page advice")
+    others = (
+        "accumulation code motion",
+        "gathering of small loops",
+        "in-place parts",
+        "narrow stacks",
+        "huge-page advice",
+    )
     assert names(REGION) == [name for name in names(JIT) if name not in others]
 
 
