@@ -214,14 +214,15 @@ class Pipeline:
             split.report = replace(report, seconds=sum(run.seconds for run in context.runs), passes=tuple(context.runs))
             return split
 
-    def split(self, module: Module, frozen: AbstractSet[int]) -> Split:
+    def split(self, module: Module, frozen: AbstractSet[int], *, widened: AbstractSet[int] = frozenset()) -> Split:
         """Split a dispatched module, in place.
 
         Args:
             frozen: numbers of its frozen parameters.
+            widened: those of narrower stored types, as for `freeze`.
         """
         context = self._context()
-        context.frozen = frozen
+        context.frozen, context.widened = frozen - widened, widened
         return _split(module, context)
 
     def _rewritten(

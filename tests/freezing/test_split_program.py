@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from split_program import assert_equal, halves
+from split_program import assert_equal, halves, optimized
+
+from hlo_dispatch.api import pipeline
+from hlo_dispatch.autotune.run import executable
 
 random = np.random.default_rng()
 
@@ -65,6 +68,19 @@ def test_half_precision(dtype: str, policy: str) -> None:
         lambda w, x: jax.nn.gelu(x @ w.astype(dtype)), values(64, 48), values(5, 64, dtype=dtype), policy=policy
     )
     assert_equal(found, 3e-2 if dtype == "bfloat16" else 6e-3)
+
+
+def test_a_trial_is_split_as_the_program_is() -> None:
+    """A whole-program trial quantizes no weights in its runs, and widens them as the frozen program does."""
+
+    def program(weights, x):
+        return x @ jnp.round(weights * 100).astype("int8").astype("float32")
+
+    executable.start()
+    module = optimized(program, (values(64, 48), values(5, 64)))
+    plan = pipeline((), "always")
+    split = plan.split(module.copy(), frozenset((0,)), widened=frozenset((0,)))
+    assert [str(value.shape).partition("{")[0] for value in split.preprocessed] == ["s8[64,48]"]
 
 
 def test_what_would_only_be_larger_is_computed_in_every_call() -> None:

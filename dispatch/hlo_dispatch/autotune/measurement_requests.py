@@ -79,8 +79,8 @@ class ModuleMeasurer(Protocol):
         """Mark a program as measured for later compiles, unless its measurement is provisional."""
         ...
 
-    def with_frozen(self, frozen: frozenset[int]) -> ModuleMeasurer:
-        """The same tuner for a module with frozen parameters."""
+    def with_frozen(self, frozen: frozenset[int], widened: frozenset[int]) -> ModuleMeasurer:
+        """The same tuner for a module with frozen parameters, and further ones of narrower stored types."""
         ...
 
     def reserve(self, module: Module) -> None:
@@ -115,14 +115,16 @@ class MeasurementRequests:
         knowledge: KnownMeasurements,
         frozen: AbstractSet[int] = frozenset(),
         stock: Module | None = None,
+        widened: AbstractSet[int] = frozenset(),
     ) -> None:
         """
         Args:
             frozen: numbers of the frozen parameters.
+            widened: further ones, of narrower stored types, whose preprocessing no run of the program does either.
             stock: the module as XLA made it, where code was moved before matching.
         """
         self.strategy, self._frozen = BEFORE_TRIAL, frozen
-        self._stock = stock
+        self._stock, self._widened = stock, widened
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
@@ -183,7 +185,7 @@ class MeasurementRequests:
     @property
     def has_frozen(self) -> bool:
         """Whether some parameters are frozen."""
-        return bool(self._frozen)
+        return bool(self._frozen or self._widened)
 
     @cached_property
     def program(self) -> str:
@@ -196,7 +198,9 @@ class MeasurementRequests:
         small = " small calls" if any(small for _, small in self._module.control_flow_computations()) else ""
         # Nor that they gave loops of unknown length up.
         unknown = " loops of unknown length" if math.inf in self._executions.values() else ""
-        settings = f"{self._table.fingerprint} {entry.hex()}{frozen}{small}{moved}{unknown}"
+        # Nor that they narrowed weights in each run.
+        widened = f" widened {sorted(self._widened)}" if self._widened else ""
+        settings = f"{self._table.fingerprint} {entry.hex()}{frozen}{small}{moved}{unknown}{widened}"
         return hashlib.sha256(f"program {settings}".encode()).hexdigest()
 
     def begin(self, strategy: Strategy) -> None:

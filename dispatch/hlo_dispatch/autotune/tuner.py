@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
@@ -77,6 +77,8 @@ class Tuner:
     """Partitions modules with frozen inputs; needed where there are some."""
     frozen: frozenset[int] = frozenset()
     """Numbers of the program's frozen parameters."""
+    widened: frozenset[int] = frozenset()
+    """Further ones, of narrower stored types."""
     budget: float | None = None
     """Seconds for one module; None: unlimited."""
     step: TuningProgress = silent
@@ -134,9 +136,9 @@ class Tuner:
     def _findings(self) -> Findings:
         return Findings(self.store, self.context, self.timed)
 
-    def with_frozen(self, frozen: frozenset[int]) -> Tuner:
-        """The same tuner for a module with frozen parameters."""
-        return replace(self, frozen=frozen)
+    def with_frozen(self, frozen: frozenset[int], widened: frozenset[int]) -> Tuner:
+        """The same tuner for a module with frozen parameters, and further ones of narrower stored types."""
+        return replace(self, frozen=frozen, widened=widened)
 
     def remaining_seconds(self) -> float:
         """Seconds that remain for measuring.
@@ -260,8 +262,8 @@ class Tuner:
                             remaining=self._deadline.remaining,
                             is_final=is_final,
                             is_hurried=is_hurried,
-                            frozen=self.frozen,
-                            split=self.split,
+                            frozen=self.frozen | self.widened,
+                            split=partial(self.split, widened=self.widened) if self.split is not None else None,
                         )
                     ),
                     whole_program_trial.PROGRAM,

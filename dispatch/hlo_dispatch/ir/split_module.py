@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Protocol
 
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape
@@ -46,5 +47,10 @@ class Split:
     """The pipeline's report of the program."""
 
 
-Splitter = Callable[[Module, AbstractSet[int]], Split]
-"""(module, which is edited, numbers of its frozen parameters) → split module, weights prepacked for its kernels."""
+class Splitter(Protocol):
+    """(module, which is edited, numbers of its frozen parameters, which of these are of narrower stored types) → split
+    module, weights prepacked for its kernels."""
+
+    def __call__(
+        self, module: Module, frozen: AbstractSet[int], *, widened: AbstractSet[int] = frozenset()
+    ) -> Split: ...

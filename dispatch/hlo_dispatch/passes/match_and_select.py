@@ -33,7 +33,12 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
         context.plans = _plans(context, ALL_SUPPORTED_UNCONDITIONALLY if is_always else COST_MODEL)
         return set()
     requests = MeasurementRequests(
-        module, context.table, context.knowledge, context.frozen, context.stock if context.is_moved else None
+        module,
+        context.table,
+        context.knowledge,
+        context.frozen,
+        context.stock if context.is_moved else None,
+        context.widened,
     )
     if context.strategy is not None:
         context.plans = _plans(context, context.strategy, requests)
@@ -70,7 +75,8 @@ def _measurer(module: Module, context: PassContext) -> ModuleMeasurer | None:
     if context.make_measurer is None:
         return None
     measurer = context.make_measurer(module.name)
-    return measurer.with_frozen(frozenset(context.frozen)) if context.frozen else measurer
+    is_frozen = context.frozen or context.widened
+    return measurer.with_frozen(frozenset(context.frozen), frozenset(context.widened)) if is_frozen else measurer
 
 
 def _plans(
