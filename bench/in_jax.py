@@ -187,6 +187,8 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "softmax": nn.softmax,
     "log_softmax": nn.log_softmax,
     "argmax": lambda x: jnp.argmax(x, -1),
+    "sort": lambda x: jnp.sort(x, -1),
+    "argsort": lambda x: jnp.argsort(x, -1),
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "cholesky": lambda a: lax.linalg.cholesky(a, symmetrize_input=False),

@@ -157,6 +157,8 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "softmax": lambda x: torch.softmax(x, -1),
     "log_softmax": lambda x: torch.log_softmax(x, -1),
     "argmax": lambda x: torch.argmax(x, -1).int(),
+    "sort": lambda x: torch.sort(x, -1).values,
+    "argsort": lambda x: torch.argsort(x, -1, stable=True).int(),
     "layer_norm": _layer_norm,
     "rms_norm": lambda x, scale: F.rms_norm(x, x.shape[-1:], scale, 1e-6),
     "cholesky": torch.linalg.cholesky,

@@ -39,7 +39,19 @@ _KERNELS = {
     "softmax": NORMS,
 }
 """Last word of a kernel's target → its kind; every other kernel is a product or a solver."""
-_SOLVERS = ("cholesky", "eigh", "fft", "householder_product", "lu", "qr", "svd", "triangular_solve", "huge_pages")
+_SOLVERS = (
+    "cholesky",
+    "eigh",
+    "fft",
+    "householder_product",
+    "lu",
+    "qr",
+    "svd",
+    "triangular_solve",
+    "huge_pages",
+    "sort",
+    "sort_with_places",
+)
 _MOVES = frozenset("bitcast broadcast constant convert copy get-tuple-element iota parameter reshape transpose".split())
 _SLICES = _MOVES | {"dynamic-slice", "slice", "tuple"}
 _STREAMS = ELEMENTWISE | _MOVES | frozenset("concatenate pad reverse slice tuple".split())

@@ -283,6 +283,8 @@ OPERATIONS: dict[str, BenchOperation] = {
         _rows("softmax", (), 5, "softmax"),
         _rows("log_softmax", (), 5, "log_softmax"),
         _rows("argmax", (), 1, "argmax", reduces=True),
+        _rows("sort", (), 16, "sort"),
+        _rows("argsort", (), 16, "sort_with_places"),
         _rows("layer_norm", ("scale", "bias"), 8, "layer_norm"),
         _rows("rms_norm", ("scale",), 5, "rms_norm"),
         _square("cholesky", lambda n, m: n**3 / 3),

@@ -126,6 +126,8 @@ _ROWS = (
     Row("log_softmax", "m=128,n=1000", "a classifier's loss", dtypes=_BOTH),
     Row("argmax", "m=1,n=128256", "Llama 3, greedy decoding of one token", dtypes=_BOTH),
     Row("argmax", "m=8,n=32000", "Llama 2, greedy decoding of eight sequences", dtypes=_BOTH),
+    Row("sort", "m=1,n=32000", "Llama 2, the least likely tokens of a nucleus"),
+    Row("argsort", "m=1,n=128256", "Llama 3, top-p sampling of one token"),
     Row("layer_norm", "m=128,n=768", "BERT-base", dtypes=_BOTH),
     Row("rms_norm", "m=512,n=2048", "language models", dtypes=_BOTH),
 )

@@ -13,6 +13,7 @@ import family_concat
 import family_gemm
 import family_pack
 import family_sequence
+import family_sort
 import numpy as np
 
 Said = dict[str, Any]
@@ -26,6 +27,7 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 }
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
+    "own.sort": family_sort.pairs, "own.sort_with_places": family_sort.pairs,
 }  # fmt: skip
 _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
 

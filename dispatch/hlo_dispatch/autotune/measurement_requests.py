@@ -30,7 +30,7 @@ CALL_SECONDS = 1.5e-6
 
 A constant, because the estimate is one: both are in units of `run/running_time.py`. Nor has a call one cost: among 64
 calls in a row it was 0.4 µs (two cores of an AMD EPYC), between two of XLA's parallel loops 35 µs."""
-_REGIONS = MAY_BE_ANCHORS | {"custom-call", "fft"}
+_REGIONS = MAY_BE_ANCHORS | {"custom-call", "fft", "sort"}
 FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 """Classes of footprints in bytes: from a core's own cache to more than the last-level cache."""
 

@@ -110,6 +110,13 @@ def _logits(dtype: str) -> dict[str, Any]:
     return source | {"dst_dims": [8], "dst_strides": [1]}
 
 
+def _sorts(dtype: str) -> dict[str, Any]:
+    """Rows of keys, and their places."""
+    roles = ("keys", "places", "sorted_keys", "sorted_places")
+    rows = {"dims": [8, 32000], "strides": [32000, 1]}
+    return {"type": dtype} | {f"{role}_{key}": value for role in roles for key, value in rows.items()}
+
+
 def _sequences(dtype: str) -> dict[str, Any]:
     """An LSTM over a sequence."""
     state = {"type": dtype, "dims": [8, 256], "strides": [256, 1]}
@@ -170,6 +177,7 @@ SAMPLES = (
     Sample(_LOW, _concatenations),
     Sample(_LOW[:2], _sequences),
     Sample(_LOW[:2], _logits),
+    Sample(_LOW[:1], _sorts),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),

@@ -111,6 +111,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "feature_group_count": (50, "int64"),
         "precision_config": (51, "PrecisionConfig"),
         "batch_group_count": (58, "int64"),
+        "is_stable": (60, "bool"),
         "comparison_direction": (63, "string"),
         "frontend_attributes": (68, "FrontendAttributes"),
         "output_operand_aliasing": (74, "bytes[]"),

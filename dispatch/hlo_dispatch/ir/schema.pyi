@@ -190,6 +190,7 @@ class InstructionProto(Message):
     backend_config: bytes
     feature_group_count: int
     batch_group_count: int
+    is_stable: bool
     comparison_direction: str
     custom_call_has_side_effect: bool
     custom_call_api_version: int
@@ -239,6 +240,7 @@ class InstructionProto(Message):
         feature_group_count: int = ...,
         precision_config: PrecisionConfigProto | None = ...,
         batch_group_count: int = ...,
+        is_stable: bool = ...,
         comparison_direction: str = ...,
         frontend_attributes: FrontendAttributesProto | None = ...,
         output_operand_aliasing: Iterable[bytes] = ...,

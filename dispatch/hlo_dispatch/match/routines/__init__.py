@@ -1,1 +1,1 @@
-"""Library routines: JAX's own LAPACK and FFT calls, and products of triangular factors, as matches."""
+"""Library routines: JAX's own LAPACK and FFT calls, sorts, and products of triangular factors, as matches."""

@@ -1,4 +1,4 @@
-"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …).
+"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …), and of sorts.
 
 A match also covers the copies around the call: XLA copies every matrix into column-major order and back, and a kernel
 reads and writes either order. Operands are therefore peeled, and results are the values behind those copies. Cholesky's
@@ -22,6 +22,7 @@ from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
+from hlo_dispatch.match.routines.sort import sorts_rows
 from hlo_dispatch.pattern import Routine, Table
 
 _MAX_SOURCES = 64
@@ -60,6 +61,8 @@ class RoutineFinder:
             return self._by_target.get(node.proto.custom_call_target)
         dtype = node.operands[0].shape.element_type
         for routine in self._by_opcode[node.opcode]:
+            if node.opcode == "sort" and not (len(node.operands) == len(routine.operands) and sorts_rows(node, graph)):
+                continue
             if node.opcode == "dot" and (dtype not in routine.numerics or not stands_alone(node, graph)):
                 continue
             if not routine.factors_of or (factors and reads_factor(node, factors)):
@@ -154,7 +157,7 @@ def _unsupported_call(node: Node, routine: Routine, dtype: str, shapes: tuple[Sh
 
 def _options(node: Node) -> dict[str, int]:
     """Options of the instruction besides its operands."""
-    if node.opcode == "dot":
+    if node.opcode in ("dot", "sort"):
         return {}
     if node.opcode == "fft":
         return {"fft_type": node.proto.fft_type, "rank": len(node.proto.fft_length)}

@@ -1,0 +1,83 @@
+"""Sorts as people write them: one call, and exactly stock's order."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from side_by_side import run_both
+
+RNG = np.random.default_rng(6)
+
+
+def keys(*dims: int) -> jax.Array:
+    """With equal ones, zeros of both signs, infinities and NaN of both signs."""
+    made = RNG.standard_normal(dims).astype("float32")
+    special = np.array([0.0, -0.0, 1.0, 1.0, np.inf, -np.inf, np.nan, -np.nan, 1e-3], "float32")
+    places = RNG.random(dims) < 0.3
+    made[places] = RNG.choice(special, int(places.sum()))
+    return jnp.asarray(made)
+
+
+def as_bits(array: np.ndarray) -> np.ndarray:
+    """NaN and zeros have their bits, too."""
+    return array.view(np.int32) if array.dtype == np.float32 else array
+
+
+def with_places(x: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both results are used, and none of them is the program's as it is."""
+    numbers, along = jax.lax.sort((x, places), num_keys=1)
+    return jnp.abs(numbers), along + 1
+
+
+@pytest.mark.parametrize("dims", [(1,), (5, 17), (32_000,), (3, 2, 5000), (1, 1, 128_000)])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: jnp.sort(x, -1),
+        lambda x: jnp.argsort(x, -1),
+        lambda x: with_places(x, jax.lax.broadcasted_iota("int32", x.shape, x.ndim - 1) * 3),
+    ],
+    ids=["sort", "argsort", "pairs"],
+)
+def test_rows(program, dims: tuple[int, ...]) -> None:
+    found = run_both(program, keys(*dims))
+    assert found.calls == (1 if dims[-1] > 1 else 0)
+    for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
+
+
+def test_a_nucleus_of_tokens() -> None:
+    """Top-p sampling without its random number."""
+
+    def kept(logits: jax.Array) -> jax.Array:
+        order = jnp.argsort(-logits, -1)
+        likely = jnp.take_along_axis(jax.nn.softmax(logits, -1), order, -1)
+        return jnp.where(jnp.cumsum(likely, -1) - likely < 0.9, order, -1)
+
+    found = run_both(kept, jnp.asarray(RNG.standard_normal((2, 32_000)), "float32"))
+    assert 'custom_call_target="hlo_dispatch.own.sort_with_places"' in found.text
+    np.testing.assert_array_equal(found.dispatched[0][:, :1000], found.stock[0][:, :1000])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: jnp.sort(x, 0),
+        lambda x: jnp.sort(x.astype("int32"), -1),
+        lambda x: jax.lax.sort((x, x), num_keys=2),
+        lambda x: jax.lax.sort((x, x), num_keys=1),
+    ],
+    ids=["axis", "integers", "two keys", "floats along"],
+)
+def test_another_sort_stays_with_stock(program) -> None:
+    found = run_both(program, keys(40, 500))
+    assert "own.sort" not in found.text
+    np.testing.assert_array_equal(as_bits(found.dispatched[0]), as_bits(found.stock[0]))
+
+
+def test_the_heuristic_leaves_short_rows() -> None:
+    for length, calls in ((500, 0), (32_000, 1)):
+        assert run_both(lambda x: jnp.sort(x, -1), keys(2, length), policy="heuristic").calls == calls
