@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch.passes.call_groups.buffer_assignment import ALIGNMENT, LiveRange, assign_buffers
+from hlo_dispatch.analysis.live_range import LiveRange
+from hlo_dispatch.passes.call_groups.buffer_assignment import ALIGNMENT, assign_buffers
 
 
 @st.composite
@@ -42,8 +43,8 @@ def test_a_chain_needs_two_places() -> None:
 
 def test_what_is_written_over_keeps_its_place() -> None:
     x, gate = LiveRange(640, 0, 2), LiveRange(64, 1, 2)
-    gated, other, last = LiveRange(640, 2, 4, reuses=0), LiveRange(640, 3, 5), LiveRange(640, 4, 5, reuses=2)
-    offsets = assign_buffers([x, gate, gated, other, last]).offsets
+    gated, other, last = LiveRange(640, 2, 4), LiveRange(640, 3, 5), LiveRange(640, 4, 5)
+    offsets = assign_buffers([x, gate, gated, other, last], {2: 0, 4: 2}).offsets
     assert offsets[0] == offsets[2] == offsets[4]
     for inner, size in ((offsets[1], 64), (offsets[3], 640)):
         assert inner + size <= offsets[0] or offsets[0] + 640 <= inner

@@ -9,9 +9,9 @@ largest of the other values that fit. The remaining values are in one temporary 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hlo_dispatch.analysis.in_place_updates import writes_in_place
+from hlo_dispatch.analysis.live_range import LiveRange
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
@@ -27,24 +27,7 @@ _FRESH = frozenset(("call", "conditional"))
 """Opcodes that may update in place, but whose results have their own buffers."""
 
 
-@dataclass(slots=True, eq=False)
-class _LiveValue:
-    """An array and its live range, in positions of the instruction order."""
-
-    size: int
-    first: int
-    last: int
-    """Twice the number of an instruction, or one more for what runs just behind it."""
-    is_fused: bool
-    """Whether a fusion defines it, which may overwrite an operand that it reads last; a call does not."""
-
-    def overlaps(self, other: _LiveValue) -> bool:
-        """Whether the live ranges overlap."""
-        earlier, later = (self, other) if self.first <= other.first else (other, self)
-        return earlier.last > later.first or (earlier.last == later.first and not later.is_fused)
-
-
-_Elements = list[list[_LiveValue]]
+_Elements = list[list[LiveRange]]
 """The values of each element of a result; an array has one element."""
 
 
@@ -61,15 +44,15 @@ def fresh_buffers(module: Module) -> list[int]:
     donated = {entry.output_shape_index[0] if entry.output_shape_index else 0
                for entry in module.proto.input_output_alias.entries}  # fmt: skip
     results = [value for index, element in enumerate(ranges.results) if index not in donated for value in element]
-    return [ranges.most_live(_temporaries(ranges.others(), results)), *(value.size for value in results)]
+    return [ranges.most_live(_temporaries(ranges.others(), results)), *(value.bytes for value in results)]
 
 
-def _temporaries(values: list[_LiveValue], results: list[_LiveValue]) -> list[_LiveValue]:
+def _temporaries(values: list[LiveRange], results: list[LiveRange]) -> list[LiveRange]:
     """Values that fit into no result's buffer; the others are placed largest first, into the smallest free buffer."""
-    buffers = sorted(((result.size, [result]) for result in results if result.size >= MIN_SHARED_BYTES), key=_size)
-    temporary = [value for value in values if value.size < MIN_SHARED_BYTES]
-    for value in sorted((value for value in values if value.size >= MIN_SHARED_BYTES), key=lambda value: -value.size):
-        fitting = (occupants for size, occupants in buffers if value.size <= size)
+    buffers = sorted(((result.bytes, [result]) for result in results if result.bytes >= MIN_SHARED_BYTES), key=_size)
+    temporary = [value for value in values if value.bytes < MIN_SHARED_BYTES]
+    for value in sorted((value for value in values if value.bytes >= MIN_SHARED_BYTES), key=lambda value: -value.bytes):
+        fitting = (occupants for size, occupants in buffers if value.bytes <= size)
         place = next((occupants for occupants in fitting if not any(map(value.overlaps, occupants))), temporary)
         place.append(value)
     return temporary
@@ -89,12 +72,12 @@ def _shapes(instruction: InstructionProto) -> list[ShapeProto]:
     return instruction.shape.tuple_shapes[:] or [instruction.shape]
 
 
-def _size(buffer: tuple[int, list[_LiveValue]]) -> int:
+def _size(buffer: tuple[int, list[LiveRange]]) -> int:
     return buffer[0]
 
 
 class _LiveRanges:
-    """Live ranges of one computation's values."""
+    """Live ranges of one computation's values; position 2n is instruction n, 2n + 1 what runs just behind it."""
 
     def __init__(self, module: Module, computation: ComputationProto, most: dict[int, int]) -> None:
         """
@@ -105,7 +88,7 @@ class _LiveRanges:
         self._instructions = computation.instructions[:]
         self._protos = {instruction.id: instruction for instruction in self._instructions}
         self._elements: dict[int, _Elements] = {}
-        self._values: list[_LiveValue] = []
+        self._values: list[LiveRange] = []
         places: dict[int, int] = {}
         leaves = _leaves(self._instructions, computation.root_id)
         for index, instruction in enumerate(self._instructions):
@@ -124,18 +107,18 @@ class _LiveRanges:
         for value in self._values_of([computation.root_id]):
             value.last = 2 * len(self._instructions) - 1
 
-    def others(self) -> list[_LiveValue]:
+    def others(self) -> list[LiveRange]:
         """Values that are not results."""
         results = {id(value) for element in self.results for value in element}
         return [value for value in self._values if id(value) not in results]
 
-    def most_live(self, values: list[_LiveValue]) -> int:
+    def most_live(self, values: list[LiveRange]) -> int:
         """Peak of the live bytes of these values, including the peaks of called loops and computations."""
         count = 2 * len(self._instructions)
         begin, end = [0] * count, [0] * count
         for value in values:
-            begin[value.first] += value.size
-            end[value.last] += value.size
+            begin[value.first] += value.bytes
+            end[value.last] += value.bytes
         live = most = 0
         for place in range(count):
             instruction = self._instructions[place // 2]
@@ -157,12 +140,12 @@ class _LiveRanges:
         elif opcode == "tuple":
             elements = [self._values_of([operand]) for operand in operands]
         elif opcode in _OWN_BUFFERS:
-            elements = [list[_LiveValue]() for _ in _shapes(instruction)]
+            elements = [list[LiveRange]() for _ in _shapes(instruction)]
         else:
             elements = self._written_over(instruction) or self._new_values(place, instruction)
         self._elements[instruction.id] = elements
 
-    def _values_of(self, operands: list[int]) -> list[_LiveValue]:
+    def _values_of(self, operands: list[int]) -> list[LiveRange]:
         return [value for operand in operands for element in self._elements[operand] for value in element]
 
     def _written_over(self, instruction: InstructionProto) -> _Elements:
@@ -178,6 +161,6 @@ class _LiveRanges:
 
     def _new_values(self, place: int, instruction: InstructionProto) -> _Elements:
         is_fused = instruction.opcode == "fusion"
-        values = [_LiveValue(shape_of(shape).bytes, place, place, is_fused) for shape in _shapes(instruction)]
+        values = [LiveRange(shape_of(shape).bytes, place, place, is_fused) for shape in _shapes(instruction)]
         self._values += values
         return [[value] for value in values]

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from hlo_dispatch.analysis.live_range import LiveRange
 
 ALIGNMENT = 64
 """Bytes: a cache line's, and what XLA aligns its buffers to."""
-
-
-@dataclass(frozen=True)
-class LiveRange:
-    """Size and live range of one intermediate value."""
-
-    bytes: int
-    first: int
-    """The step that writes it."""
-    last: int
-    """The last step that reads it."""
-    reuses: int | None = None
-    """Number of an earlier value whose buffer it reuses in place: of the same size, and last read by the step that
-    writes this one."""
+NOTHING_REUSED: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -32,42 +22,44 @@ class BufferAssignment:
     bytes: int
 
 
-def assign_buffers(live_ranges: Sequence[LiveRange]) -> BufferAssignment:
-    """Assign offsets greedily: the largest values first, each at the lowest free offset."""
+def assign_buffers(live_ranges: Sequence[LiveRange], reused: Mapping[int, int] = NOTHING_REUSED) -> BufferAssignment:
+    """Assign offsets greedily: the largest values first, each at the lowest free offset.
+
+    Args:
+        reused: number of a value → number of an earlier value whose buffer it reuses in place: of the same size, and
+            last read by the step that writes this one.
+    """
     buffers: list[int] = []
+    """Number of each value → number of the value that is the first in its buffer."""
+    merged: dict[int, LiveRange] = {}
     for number, live_range in enumerate(live_ranges):
-        buffers.append(number if live_range.reuses is None else buffers[live_range.reuses])
-    last = [live_range.last for live_range in live_ranges]
-    for number, buffer in enumerate(buffers):
-        last[buffer] = max(last[buffer], live_ranges[number].last)
-    merged = [
-        LiveRange(live_range.bytes, live_range.first, last[number]) for number, live_range in enumerate(live_ranges)
-    ]
-    offsets, end = _offsets(merged, [number for number, buffer in enumerate(buffers) if buffer == number])
+        if number in reused:
+            buffers.append(buffers[reused[number]])
+            merged[buffers[-1]].last = max(merged[buffers[-1]].last, live_range.last)
+        else:
+            buffers.append(number)
+            merged[number] = replace(live_range)
+    offsets: dict[int, int] = {}
+    end = 0
+    for number in sorted(merged, key=lambda number: (-merged[number].bytes, number)):
+        offsets[number] = _lowest_free_offset(merged[number], offsets, merged)
+        end = max(end, offsets[number] + padded(merged[number].bytes))
     return BufferAssignment(tuple(offsets[buffer] for buffer in buffers), end)
 
 
-def _offsets(live_ranges: Sequence[LiveRange], numbers: Sequence[int]) -> tuple[list[int], int]:
-    """Offsets of the values with these numbers, and the end of the last one."""
-    offsets = [0] * len(live_ranges)
-    assigned: list[int] = []
-    end = 0
-    for number in sorted(numbers, key=lambda number: (-live_ranges[number].bytes, number)):
-        live_range = live_ranges[number]
-        overlapping = sorted(
-            (offsets[other], padded(live_ranges[other].bytes))
-            for other in assigned
-            if live_ranges[other].first <= live_range.last and live_range.first <= live_ranges[other].last
-        )
-        offset = 0
-        for begin, size in overlapping:
-            if offset + live_range.bytes <= begin:
-                break
-            offset = max(offset, begin + size)
-        offsets[number] = offset
-        end = max(end, offset + padded(live_range.bytes))
-        assigned.append(number)
-    return offsets, end
+def _lowest_free_offset(live_range: LiveRange, offsets: Mapping[int, int], live_ranges: Mapping[int, LiveRange]) -> int:
+    """The lowest offset at which no overlapping live range has its buffer."""
+    occupied = sorted(
+        (offset, padded(live_ranges[other].bytes))
+        for other, offset in offsets.items()
+        if live_ranges[other].overlaps(live_range)
+    )
+    lowest = 0
+    for begin, size in occupied:
+        if lowest + live_range.bytes <= begin:
+            break
+        lowest = max(lowest, begin + size)
+    return lowest
 
 
 def padded(size: int) -> int:

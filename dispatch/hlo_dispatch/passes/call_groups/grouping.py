@@ -119,7 +119,7 @@ class _GroupEmitter:
         return member.custom_call_target in self._foreign_targets
 
     def _emit_group(self, group: list[InstructionProto]) -> None:
-        calls = {member.id: KernelCall.read(member) for member in group}
+        calls = {member.id: self._module.kernel_call(member) for member in group}
         producer_of = self._finder.producer_of
         results = [member for member in calls if is_read_outside(self._editor, self._finder, member, calls.keys())]
         reads = {member: [*_reads(call, producer_of, calls.keys())] for member, call in calls.items()}
@@ -129,7 +129,7 @@ class _GroupEmitter:
         numbers: dict[_Read, int] = {read: number for number, read in enumerate((*operands, *written))}
         sums = in_place_sums(calls, intermediates, producer_of)
         sum_operand_of = {member: found.producer for member, found in sums.items()}
-        buffers = assign_buffers(live_ranges(calls, intermediates, producer_of, sum_operand_of))
+        buffers = assign_buffers(*live_ranges(calls, intermediates, producer_of, sum_operand_of))
         # Members run one after the other and share their scratch memory.
         scratch = buffers.bytes + max(call.scratch or 0 for call in calls.values())
         first = next(member for member in group if not self._is_foreign(member))
