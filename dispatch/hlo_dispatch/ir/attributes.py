@@ -20,11 +20,13 @@ _ESCAPED = re.compile(r"\\(.)")
 class Attributes(Mapping[str, Any]):
     """A kernel call's attributes: parsed from their text, or printed to it, when first needed and once."""
 
-    __slots__ = ("_text", "_values")
+    __slots__ = ("_repr", "_scratch", "_text", "_values")
 
     def __init__(self, values: Mapping[str, Any] | None = None, text: str = "") -> None:
         """From a mapping, from a text that `from_text` can parse, or from both where they agree."""
-        self._values, self._text = values, text
+        self._values, self._text, self._repr = values, text, ""
+        self._scratch: tuple[int, Attributes] | None = None
+        """The last scratch size that was asked for, and the attributes with it."""
 
     @property
     def mapping(self) -> Mapping[str, Any]:
@@ -41,12 +43,21 @@ class Attributes(Mapping[str, Any]):
 
     def with_scratch(self, size: int) -> Attributes:
         """The same attributes, whose scratch size was 0, with another one."""
-        text = self.text.replace("scratch = 0 : i64", f"scratch = {size} : i64", 1)
-        return Attributes({**self.mapping, "scratch": size}, text)
+        if self._scratch is None or self._scratch[0] != size:
+            text = self.text.replace("scratch = 0 : i64", f"scratch = {size} : i64", 1)
+            self._scratch = size, Attributes({**self.mapping, "scratch": size}, text)
+        return self._scratch[1]
 
     def after(self, first: Mapping[str, Any]) -> Attributes:
         """The attributes in `first`, and then these, which are not parsed for that."""
-        return Attributes(text=f"{to_text(first)[:-1]}, {self.text[1:]}")
+        values = None if self._values is None else {**first, **self._values}
+        return Attributes(values, f"{to_text(first)[:-1]}, {self.text[1:]}")
+
+    def __repr__(self) -> str:
+        """That of a dictionary, which keys of stored measurements contain."""
+        if not self._repr:
+            self._repr = repr(dict(self.mapping))
+        return self._repr
 
     def __getitem__(self, name: str) -> Any:
         return self.mapping[name]

@@ -140,7 +140,7 @@ class InstructionBuilder:
 
     def kernel_call(self, call: KernelCall, stem: str = "", identifier: int | None = None) -> InstructionProto:
         made = self._new("custom-call", None, (), stem, identifier)
-        call.write(made)
+        self.module.write(call, made)
         return self.add(made)
 
     def clone(

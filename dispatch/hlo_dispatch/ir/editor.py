@@ -155,7 +155,7 @@ class Editor:
         """Make an instruction another kernel call."""
         if self.instructions[identifier].operand_ids[:] != list(call.arguments):
             self.set_operands(identifier, call.arguments)
-        call.write(self.mutable(identifier))
+        self.module.write(call, self.mutable(identifier))
 
     # --- erasing ----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, cast
 
 from hlo_dispatch.ir.attributes import Attributes, from_text
@@ -17,6 +18,7 @@ _SCRATCH = re.compile(r"[{ ]scratch = ")
 _SLICES = re.compile(r"^\{slices = (\{[^{}]*\}), ")
 _SLICE_ATTRIBUTES = ("operands", "indexes", "counts", "strides", "elements")
 _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
+NOTHING_KNOWN: Mapping[str, Attributes] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,12 @@ class KernelCall:
     """Number of an operand that the call reads a slice of → the slice."""
 
     @classmethod
-    def read(cls, instruction: InstructionProto) -> KernelCall:
-        """The call of an instruction; its attributes are parsed when they are first read."""
+    def read(cls, instruction: InstructionProto, known: Mapping[str, Attributes] = NOTHING_KNOWN) -> KernelCall:
+        """The call of an instruction; its attributes are parsed when they are first read.
+
+        Args:
+            known: text → attributes that need not be parsed.
+        """
         shape = instruction.shape
         results = [shape_of(part) for part in (shape.tuple_shapes[:] if shape.element_type == _TUPLE else [shape])]
         text = instruction.backend_config.decode()
@@ -67,7 +73,8 @@ class KernelCall:
             }
             operands = arguments[: min(indexes)]
         target = instruction.custom_call_target
-        return cls(target, operands, Attributes(text=text), tuple(results), scratch, slices)
+        attributes = known[text] if text in known else Attributes(text=text)
+        return cls(target, operands, attributes, tuple(results), scratch, slices)
 
     def write(self, instruction: InstructionProto) -> None:
         """Make the instruction this call; several results form a tuple."""

@@ -7,25 +7,33 @@ exception, which costs more than the iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
 from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.ir.kernel_call import KernelCall
+from hlo_dispatch.ir.opcode import CALLS_NOTHING
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
 
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
 SMALL_CALL = "xla_cpu_small_call"
-_CONTROL_FLOW = ("while", "conditional", "call")
+_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 
 
 class Module:
     """A parsed `HloModuleProto` with its computations by id."""
 
-    def __init__(self, proto: ModuleProto) -> None:
+    def __init__(self, proto: ModuleProto, attributes: dict[str, Attributes] | None = None) -> None:
+        """`attributes`: of the kernel calls that passes have made, by text."""
         self.proto = proto
-        self.computations: dict[int, ComputationProto] = {c.id: c for c in proto.computations[:]}
+        self._attributes: dict[str, Attributes] = {} if attributes is None else attributes
+        self.computations: dict[int, ComputationProto] = {}
         """By id, callees before callers."""
+        self._opcodes: frozenset[str] | None = None
+        self._control_flow: list[tuple[ComputationProto, bool]] | None = None
+        self.index()
         self._names: set[str] = set()
         self._last_number: dict[str, int] = {}
         self._last_instruction: dict[int, int] = {}
@@ -56,7 +64,7 @@ class Module:
         """A module of its own with the same contents."""
         proto = ModuleProto()
         proto.CopyFrom(self.proto)
-        return Module(proto)
+        return Module(proto, self._attributes)
 
     @property
     def name(self) -> str:
@@ -71,30 +79,46 @@ class Module:
         """Number of instructions, those inside fusions included."""
         return sum(len(computation.instructions) for computation in self.proto.computations[:])
 
-    def control_flow_computations(self) -> Iterator[tuple[ComputationProto, bool]]:
-        """The entry and every computation reached from it through while, conditional and call.
+    @property
+    def opcodes(self) -> frozenset[str]:
+        """The opcodes of all instructions, those inside fusions included."""
+        if self._opcodes is None:
+            self._opcodes = frozenset({i.opcode for c in self.proto.computations[:] for i in c.instructions[:]})
+        return self._opcodes
 
-        Yields (computation, small): `small` says that it may not hold custom-calls. Reached both ways, a
+    def control_flow_computations(self) -> Sequence[tuple[ComputationProto, bool]]:
+        """The entry and every computation reached from it through while, conditional and call, callees first.
+
+        Each is a (computation, small): `small` says that it may not hold custom-calls. Reached both ways, a
         computation counts as small.
         """
+        if self._control_flow is None:
+            small = self._reached_by_control_flow()
+            self._control_flow = [
+                (c, small[identifier]) for identifier, c in self.computations.items() if identifier in small
+            ]
+        return self._control_flow
+
+    def _reached_by_control_flow(self) -> dict[int, bool]:
+        """Id of a computation → whether it may not hold custom-calls."""
         small: dict[int, bool] = {}
         pending = [(self.proto.entry_computation_id, False)]
+        has_control_flow = not self.opcodes.isdisjoint(_CONTROL_FLOW)
         while pending:
             identifier, is_small = pending.pop()
             if identifier in small and (small[identifier] or not is_small):
                 continue
             small[identifier] = is_small
-            for instruction in self.computations[identifier].instructions[:]:
+            for instruction in self.computations[identifier].instructions[:] if has_control_flow else ():
                 if instruction.opcode in _CONTROL_FLOW:
                     inner = is_small or is_small_call(instruction)
                     pending += [(called, inner) for called in instruction.called_computation_ids[:]]
-        for identifier, computation in self.computations.items():
-            if identifier in small:
-                yield computation, small[identifier]
+        return small
 
     def index(self) -> None:
-        """Update `computations` to the message."""
+        """Update what is known of the message, which has changed."""
         self.computations = {c.id: c for c in self.proto.computations[:]}
+        self._opcodes = self._control_flow = None
 
     def reached(self) -> set[int]:
         """Ids of the computations that the entry calls, directly or not, and its own."""
@@ -102,11 +126,20 @@ class Module:
         pending = list(found)
         while pending:
             for instruction in self.computations[pending.pop()].instructions[:]:
-                for called in instruction.called_computation_ids[:]:
+                for called in () if instruction.opcode in CALLS_NOTHING else instruction.called_computation_ids[:]:
                     if called not in found:
                         found.add(called)
                         pending.append(called)
         return found
+
+    def kernel_call(self, instruction: InstructionProto) -> KernelCall:
+        """The kernel call of an instruction; the attributes of a call that a pass made are not parsed."""
+        return KernelCall.read(instruction, self._attributes)
+
+    def write(self, call: KernelCall, instruction: InstructionProto) -> None:
+        """Make an instruction a kernel call."""
+        self._attributes[call.attributes.text] = call.attributes
+        call.write(instruction)
 
     def fresh_computation_id(self) -> int:
         """An id that no computation of the module has."""

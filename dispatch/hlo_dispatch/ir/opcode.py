@@ -17,6 +17,11 @@ BITCAST = "bitcast"
 # Opcodes whose value depends on opcode, shape and operands alone.
 PLAIN = ELEMENTWISE - {"compare"} | {BITCAST, "reshape", "copy"}
 
+# Opcodes of most instructions, which call no computation.
+CALLS_NOTHING = ELEMENTWISE | {
+    BITCAST, "broadcast", "constant", "copy", "get-tuple-element", "parameter", "reshape", "transpose"
+}  # fmt: skip
+
 # Deterministic opcodes whose value also depends on other fields of the proto.
 PURE_WITH_FIELDS = frozenset(
     "broadcast compare concatenate constant convolution dot gather get-tuple-element iota pad reduce "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from hlo_dispatch.ir import schema
 
@@ -115,6 +115,7 @@ def tuple_shape(shapes: Iterable[schema.ShapeProto]) -> schema.ShapeProto:
     return schema.ShapeProto(element_type=schema.ELEMENT_TYPE_NUMBERS["tuple"], tuple_shapes=shapes)
 
 
+@lru_cache(maxsize=4096)
 def in_memory_order(shape: Shape) -> Shape:
     """The row-major shape of the same bytes."""
     dimensions = tuple(shape.dimensions[d] for d in reversed(shape.minor_to_major))

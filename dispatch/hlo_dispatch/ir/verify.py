@@ -6,13 +6,10 @@ from collections.abc import Collection
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import BITCAST, ELEMENTWISE
+from hlo_dispatch.ir.opcode import CALLS_NOTHING
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.verify_donation import verify_donation
-
-# Opcodes of most instructions, which have no callees to check.
-_CALLS_NOTHING = ELEMENTWISE | {BITCAST, "broadcast", "constant", "copy", "get-tuple-element", "reshape", "transpose"}
 
 
 def verify(module: Module, computations: Collection[int] | None = None) -> None:
@@ -53,7 +50,7 @@ def _verify_computation(
             raise ModuleError(f"{where}: operand {missing} is not defined before it")
         if opcode == "parameter":
             parameters.append(instruction.parameter_number)
-        elif opcode not in _CALLS_NOTHING:
+        elif opcode not in CALLS_NOTHING:
             _verify_calls(module, instruction, by_id, seen, computation)
             if opcode == "fusion":
                 _verify_fused_once(instruction, fused_by)

@@ -78,7 +78,7 @@ def _coalescible(editor: Editor, static_count: int) -> list[_SmallValue]:
     waited_for.add(editor.root_id)
     sliced = set[int]()
     """What call groups read slices of, and the indexes of these."""
-    for call in (KernelCall.read(i) for i in instructions.values() if i.custom_call_target in targets):
+    for call in (editor.module.kernel_call(i) for i in instructions.values() if i.custom_call_target in targets):
         sliced.update(*((call.operands[number], of.index) for number, of in call.slices.items()))
     found: list[_SmallValue] = []
     for parameter in editor.parameters():
@@ -116,7 +116,7 @@ def _coalesce_in_program(editor: Editor, values: list[_SmallValue], size: int) -
     array = editor.first().parameter(count, row_major("u8", (size,)), "small_values")
     for identifier in dict.fromkeys(user for name in offsets for user in editor.users(name)):
         if identifier not in offsets:
-            call = KernelCall.read(editor.instructions[identifier])
+            call = editor.module.kernel_call(editor.instructions[identifier])
             editor.write(identifier, _with_coalesced_operands(call, offsets, array.id, size))
     editor.remove_dead_code(offsets)
     commit(editor.module, [editor])
@@ -132,7 +132,7 @@ def _with_coalesced_operands(call: KernelCall, offsets: Mapping[int, int], array
     attributes: dict[str, Any] = {"held": [offsets[o] for o in call.operands if o in offsets], "held_bytes": size}
     for name, value in call.attributes.items():
         if name.startswith("member_"):
-            value = value | {"inputs": [numbers.get(number, number) for number in value["inputs"]]}
+            value = {**value, "inputs": [numbers.get(number, number) for number in value["inputs"]]}
         attributes[name] = value
     operands = (array, *(operand for operand in call.operands if operand not in offsets))
     before = len(call.operands) - len(operands)

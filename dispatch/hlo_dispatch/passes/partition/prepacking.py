@@ -67,7 +67,7 @@ def _prepack_requests(
             continue
         weights = graph.value_of[instruction.operand_ids[_WEIGHTS_OPERAND]]
         if weights.shape.is_array and weights in static:
-            call = KernelCall.read(instruction)
+            call = graph.module.kernel_call(instruction)
             prepacked_call = _prepacked_call_of(kernel, call.attributes) if _is_sliced_evenly(call, weights) else None
             if prepacked_call is not None:
                 found[instruction.id] = _PrepackRequest(call, prepacked_call, weights)

@@ -137,7 +137,7 @@ class _StridePropagator:
     def _call(self, instruction: InstructionProto) -> KernelCall:
         """The call of an instruction before any change."""
         if instruction.id not in self._parsed:
-            self._parsed[instruction.id] = KernelCall.read(instruction)
+            self._parsed[instruction.id] = self._editor.module.kernel_call(instruction)
         return self._parsed[instruction.id]
 
     def _users(self, instruction: InstructionProto) -> list[InstructionProto]:
