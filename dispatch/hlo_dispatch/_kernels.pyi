@@ -1,6 +1,7 @@
 """The native module (kernels/python/module.cc): vendor kernels behind XLA's typed FFI."""
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from os import PathLike
 from typing import Any
 
@@ -70,3 +71,17 @@ def raw_call(target: str, attributes: dict[str, Any], buffers: list[tuple[int, i
 
 def run_raw(call: object, count: int, /) -> bool:
     """Run a raw call so often, waiting for each; not from two threads at once."""
+
+def instruction_digest_input(
+    serialized: bytes, digests: dict[int, bytes], plain: AbstractSet[str], is_large: Callable[[bytes], bool], /
+) -> bytes:
+    """All that a serialized HloInstructionProto computes, without its name, place and operands.
+
+    `digests` are those of the computations that it calls; instructions of an opcode in `plain` have nothing but a
+    shape, and so have constants for whose serialized shape `is_large` is true.
+    """
+
+def computation_digest_input(
+    serialized: bytes, digests: dict[int, bytes], plain: AbstractSet[str], is_large: Callable[[bytes], bool], /
+) -> bytes:
+    """The same of each instruction of a serialized HloComputationProto, with the positions of its operands."""

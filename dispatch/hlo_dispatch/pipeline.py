@@ -231,8 +231,7 @@ class Pipeline:
         begin, instructions, result = time.perf_counter(), module.instruction_count, None
         if context.dump is not None:
             context.dump.write(module, "input")
-        opcodes = {i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}
-        if "while" in opcodes or self.planner.may_match(opcodes):
+        if "while" in module.opcodes or self.planner.may_match(module.opcodes):
             is_constant = self.preprocesses_constants and has_constant_weights(module)
             if run_passes(CONSTANTS if is_constant else self.passes, module, context):
                 result = _with_preprocessed_constants(module, context) if is_constant else module

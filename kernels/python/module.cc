@@ -1,11 +1,12 @@
 // hlo_dispatch._kernels, by Python's stable C interface, so that one build serves every version from 3.11 on. All that
-// it does it has from libhlo_dispatch_kernels.so, by the interface that every host has. Called by hlo_dispatch/vendor
-// only.
+// it does with kernels it has from libhlo_dispatch_kernels.so, by the interface that every host has. Reached through
+// hlo_dispatch/vendor only.
 #include <string>
 #include <vector>
 
 #include "hlo_dispatch/kernels.h"
 #include "python/attributes.h"
+#include "python/digests.h"
 #include "python/interop.h"
 
 namespace hlo_dispatch::python {
@@ -280,6 +281,10 @@ PyMethodDef methods[] = {
      "nanoseconds_at_peak(threads, rounds) -> processor time of the slowest of them for so many rounds of arithmetic "
      "at "
      "the peak of the vector units; 0 where they could not run at the same time."},
+    {"instruction_digest_input", Python<InstructionDigestInput>, METH_VARARGS,
+     "instruction_digest_input(serialized, {computation: digest}, plain opcodes, is_large) -> bytes"},
+    {"computation_digest_input", Python<ComputationDigestInput>, METH_VARARGS,
+     "computation_digest_input(serialized, {computation: digest}, plain opcodes, is_large) -> bytes"},
     {"library_path", Python<LibraryPath>, METH_NOARGS,
      "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},

@@ -26,14 +26,29 @@ ENTRY main {{ x = {F} parameter(0)
   sum = {F} add(second, side)
   ROOT end = {F} tanh(sum) }}
 """
+M = "f32[8,8]{1,0}"
+CONTRACTION = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+LAYERS = f"""
+ENTRY main {{ x = {M} parameter(0)
+  w = {M} parameter(1)
+  a = {M} dot(x, w), {CONTRACTION}
+  b = {M} tanh(a)
+  c = {M} dot(b, w), {CONTRACTION}
+  d = {M} tanh(c)
+  e = {M} dot(d, w), {CONTRACTION}
+  f = {M} tanh(e)
+  g = {M} dot(f, w), {CONTRACTION}
+  ROOT h = {M} tanh(g) }}
+"""
+"""A chain of products, each of which reads what the one before it gives."""
 
 
-def result(policy: str, *, prefetches: bool) -> list[tuple]:
-    """Every region: what it computes and covers, or why it does not."""
+def result(policy: str, *, prefetches: bool, text: str = TEXT) -> list[tuple]:
+    """Every region: what it computes and covers, or why it does not, and where its epilogue ends."""
     pipeline = Pipeline.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
     planner = pipeline.planner if prefetches else replace(pipeline.planner, prefetch=lambda _: False)
-    report = Pipeline(planner).run(serialized(TEXT))[1]
-    return [(r.name, r.formula, r.covered, r.kernel, str(r.refusal)) for r in report.regions]
+    report = Pipeline(planner).run(serialized(text))[1]
+    return [(r.name, r.formula, r.covered, r.kernel, str(r.refusal), r.stopped_because) for r in report.regions]
 
 
 @pytest.mark.parametrize("policy", ["always", "heuristic", "never"])
@@ -41,8 +56,9 @@ def test_prefetching_changes_nothing(policy):
     assert result(policy, prefetches=True) == result(policy, prefetches=False)
 
 
+@pytest.mark.parametrize("text", [TEXT, LAYERS], ids=["convolutions", "layers"])
 @pytest.mark.parametrize("refused", ["relu", "tanh", "binary", "all"])
-def test_a_wrong_guess_changes_nothing(refused, monkeypatch):
+def test_a_wrong_guess_changes_nothing(refused, text, monkeypatch):
     """The kernels refuse what was expected of them, so that later anchors were matched under a wrong prediction."""
     plan = kernels.plan
 
@@ -52,4 +68,4 @@ def test_a_wrong_guess_changes_nothing(refused, monkeypatch):
         return plan(name, attributes, key)
 
     monkeypatch.setattr(kernels, "plan", refusing)
-    assert result("always", prefetches=True) == result("always", prefetches=False)
+    assert result("always", prefetches=True, text=text) == result("always", prefetches=False, text=text)

@@ -236,13 +236,35 @@ def _key(
 
     None where the value is not deterministic.
     """
-    if opcode == "broadcast":
-        return (opcode, shape, operands, tuple(instruction.dimensions[:]))
+    details = _DETAILS.get(opcode)
+    if details is not None:
+        return (opcode, shape, operands, details(instruction))
     if opcode == "constant":
         return (opcode, shape, instruction.literal.SerializeToString())
     if opcode in PURE_WITH_FIELDS:
         return (opcode, shape, operands, _meaning(instruction))
     return None
+
+
+def _dimensions(instruction: InstructionProto) -> object:
+    return tuple(instruction.dimensions[:])
+
+
+def _slice_bounds(instruction: InstructionProto) -> object:
+    return tuple([(bounds.start, bounds.limit, bounds.stride) for bounds in instruction.slice_dimensions[:]])
+
+
+_DETAILS: dict[str, Callable[[InstructionProto], object]] = {
+    "broadcast": _dimensions,
+    "concatenate": _dimensions,
+    "dynamic-slice": lambda _: None,  # its sizes are the shape's
+    "get-tuple-element": lambda instruction: instruction.tuple_index,
+    "iota": _dimensions,
+    "reverse": _dimensions,
+    "slice": _slice_bounds,
+    "transpose": _dimensions,
+}
+"""Frequent opcode → the only fields on which an instruction's value depends besides shape and operands."""
 
 
 def _can_move_before(node: Node) -> bool:

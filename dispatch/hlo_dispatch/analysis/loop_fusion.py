@@ -42,30 +42,37 @@ def is_loop_fusible(opcode: str) -> bool:
 
 def evaluations(computation: ComputationProto) -> dict[int, float]:
     """Instruction id → number of elements of it that a loop evaluates for the whole result of a fused computation."""
-    instructions = {instruction.id: instruction for instruction in computation.instructions}
-    shapes = {identifier: shape_of(instruction.shape) for identifier, instruction in instructions.items()}
-    read: dict[int, Indices] = {identifier: {} for identifier in instructions}
+    instructions = computation.instructions[:]
+    shapes = {instruction.id: shape_of(instruction.shape) for instruction in instructions}
+    read: dict[int, Indices] = {identifier: {} for identifier in shapes}
     read[computation.root_id] = {(): float(max(shapes[computation.root_id].elements, 1))}
-    for user in reversed(instructions.values()):
-        read_indices = read[user.id]
+    for user in reversed(instructions):
+        operands = user.operand_ids[:]
+        if not operands:
+            continue
+        identifier, shape = user.id, shapes[user.id]
+        read_indices = read[identifier]
         if len(read_indices) > _MAX_INDICES:
-            read_indices = {user.id: sum(read_indices.values())}
-        operands = [shapes[operand] for operand in user.operand_ids]
-        for place, operand in enumerate(user.operand_ids):
-            if user.opcode in _ELEMENTWISE and shapes[user.id].dimensions == operands[place].dimensions:
+            read_indices = {identifier: sum(read_indices.values())}
+        is_elementwise = user.opcode in _ELEMENTWISE
+        for place, operand in enumerate(operands):
+            if is_elementwise and shape.dimensions == shapes[operand].dimensions:
+                of_operand = read[operand]
                 for index, times in read_indices.items():
-                    read[operand][index] = max(read[operand].get(index, 0.0), times)
+                    of_operand[index] = max(of_operand.get(index, 0.0), times)
             else:
-                each = _reads_per_element(user, shapes[user.id], operands)
-                read[operand].update({(index, user.id, place): times * each for index, times in read_indices.items()})
+                each = _reads_per_element(user, shape, [shapes[operand] for operand in operands])
+                read[operand].update(
+                    {(index, identifier, place): times * each for index, times in read_indices.items()}
+                )
     return {identifier: sum(indices.values()) for identifier, indices in read.items()}
 
 
 def is_recomputed(computation: ComputationProto) -> bool:
     """Whether a loop fusion of this computation would recompute its ops many times."""
-    plain = sum(shape_of(i.shape).elements for i in computation.instructions if i.opcode != "parameter")
+    plain = sum(shape_of(i.shape).elements for i in computation.instructions[:] if i.opcode != "parameter")
     times = evaluations(computation)
-    total = sum(times[i.id] for i in computation.instructions if i.opcode not in ("parameter", "constant"))
+    total = sum(times[i.id] for i in computation.instructions[:] if i.opcode not in ("parameter", "constant"))
     return total > _MAX_RECOMPUTATION * plain
 
 
@@ -88,10 +95,10 @@ def _reads_per_element(user: InstructionProto, shape: Shape, operands: Sequence[
     if user.opcode == "reduce" and shape.is_array:
         return max(1.0, operands[0].elements / max(shape.elements, 1))
     if user.opcode == "dot":
-        summed = user.dot_dimension_numbers.lhs_contracting_dimensions
+        summed = user.dot_dimension_numbers.lhs_contracting_dimensions[:]
         return float(math.prod(operands[0].dimensions[dimension] for dimension in summed))
     if user.opcode == "convolution":
         return float(operands[1].elements)
     if user.opcode == "reduce-window":
-        return float(math.prod(dimension.size for dimension in user.window.dimensions))
+        return float(math.prod(dimension.size for dimension in user.window.dimensions[:]))
     return 1.0

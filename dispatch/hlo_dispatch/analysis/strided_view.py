@@ -357,6 +357,8 @@ def with_dense_strides(dimensions: Sequence[Dimension], order: Sequence[Dimensio
     Args:
         order: dimensions (of the result, usually) whose strides say which dimension varies faster.
     """
+    if all([size != 1 for size, _ in dimensions]):
+        return tuple(dimensions)
     strides = [stride for _, stride in dimensions]
     distance = 1
     for number in sorted(range(len(dimensions)), key=lambda n: (order[n][1], -n)):

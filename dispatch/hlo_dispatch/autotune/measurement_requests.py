@@ -130,13 +130,15 @@ class MeasurementRequests:
         self._has_several = _has_several(module)
         self._executions = executions(module)
         self._requests: dict[str, MeasurementRequest] = {}
+        self._extractors: dict[FlatGraph, RegionExtractor] = {}
         self.possible_calls = 0.0
         """Number of kernel calls in one run of the program that are not known to be slower than stock's code."""
 
     def lookup_in(self, graph: FlatGraph) -> Callable[[Match, DefaultVariant], Measurement | None]:
         """The lookup of the matches in `graph`: returns a measurement, or None after adding a request."""
         executions = self.executions(graph)
-        extractor = RegionExtractor(graph, self._digests, executions)
+        extractor = self._extractors.get(graph) or RegionExtractor(graph, self._digests, executions)
+        self._extractors[graph] = extractor
 
         def recall(match: Match, default: DefaultVariant) -> Measurement | None:
             # A region faster than a call is measured only where stock may be wrong.
@@ -220,7 +222,7 @@ class MeasurementRequests:
         static_operands = [view.node in static for view in match.operands]
         frozen = f"frozen {static_operands} " if any(static_operands) else ""
         alternatives = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
-        call = f"{alternatives}{binding.target} {dict(default.candidate.attributes)}"
+        call = f"{alternatives}{binding.target} {default.candidate.attributes!r}"
         return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_library_build(binding)}"
 
 
@@ -233,7 +235,7 @@ def _has_several(module: Module) -> bool:
 def footprint_of(module: Module) -> int:
     """Bytes that the program reads from its inputs, rounded down to a class of footprints."""
     # Large constants are weights.
-    outside = (i for i in module.entry.instructions if i.opcode in ("parameter", "constant"))
+    outside = (i for i in module.entry.instructions[:] if i.opcode in ("parameter", "constant"))
     total = sum(shape_of(instruction.shape).bytes for instruction in outside)
     return max((size for size in FOOTPRINTS if size <= total), default=0)
 

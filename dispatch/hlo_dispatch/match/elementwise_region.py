@@ -227,14 +227,14 @@ def grow_region(
         constants += found
         inside[node] = len(nodes)
         nodes.append(node)
-        for operand in set(node.operands):
+        for operand in dict.fromkeys(node.operands):
             if operand in open_uses:
                 open_uses[operand] -= 1
                 if not open_uses[operand]:
                     del open_uses[operand]
         # Materialization is a use that no node of the region closes.
         open_uses[node] = len(node.users) + is_materialized(node)
-        if set(open_uses) == {node} and node.shape.element_type in FLOAT_TYPES:
+        if len(open_uses) == 1 and node in open_uses and node.shape.element_type in FLOAT_TYPES:
             exits.append(len(nodes) - 1)
         for user in node.users:
             if user not in queued:

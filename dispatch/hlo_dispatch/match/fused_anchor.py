@@ -143,6 +143,23 @@ class FusedAnchor:
         return _in_a_batch_of_one(attributes) if self._has_numbers_per_row else attributes
 
     @property
+    def signature(self) -> tuple[object, ...]:
+        """All that `attributes` depends on: equal signatures have equal attributes."""
+        anchor = self.anchor
+        views = (anchor.source, anchor.weights, anchor.scales, *anchor.extra_sources)
+        return (
+            anchor.node.opcode,
+            anchor.roles,
+            anchor.channel,
+            str(anchor.attributes),
+            str([step.attributes for step in self.steps if step.attributes]),
+            self.output.shape.element_type,
+            self.destination,
+            tuple([view and (view.element_type, view.dimensions) for view in views]),
+            tuple([_signature(post_op) for post_op in self._post_ops]),
+        )
+
+    @property
     def _has_numbers_per_row(self) -> bool:
         """Whether a 2-D matrix product has a post-op operand with one number per row."""
         if self.anchor.node.opcode != "dot" or len(self.destination) != 2:
@@ -197,6 +214,13 @@ def _in_a_batch_of_one(attributes: dict[str, Any]) -> dict[str, Any]:
         else:
             batched[name] = value
     return batched
+
+
+def _signature(post_op: PostOp) -> tuple[object, ...]:
+    view = post_op.operand
+    if view is None:
+        return post_op.algorithm, str(post_op.alpha), str(post_op.beta)  # 0 is not -0
+    return post_op.algorithm, view.element_type, view.dimensions
 
 
 def _post_op_attributes(post_op: PostOp) -> dict[str, Any]:

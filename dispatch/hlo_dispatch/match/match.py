@@ -112,6 +112,11 @@ class Match:
         return self.fused.anchor
 
     @property
+    def signature(self) -> tuple[object, ...] | None:
+        """All that `attributes` depends on; None where that is unknown."""
+        return None if self.fused is None else self.fused.signature
+
+    @property
     def has_static_weights(self) -> bool:
         """Whether the weights of its anchor op are static."""
         return self.fused is not None and self.fused.has_static_weights

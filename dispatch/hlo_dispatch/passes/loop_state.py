@@ -8,6 +8,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import CALLS_NOTHING
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
 from hlo_dispatch.ir.shape import row_major
 
@@ -25,7 +26,8 @@ def can_change_state(
     is_loop = instruction.opcode == "while"
     called = {*instruction.called_computation_ids[:]} if is_loop else {callee.computation.id}
     everywhere = (i for computation in module.proto.computations[:] for i in computation.instructions[:])
-    calls = sum(not called.isdisjoint(i.called_computation_ids[:]) for i in everywhere)
+    callers = (i for i in everywhere if i.opcode not in CALLS_NOTHING)
+    calls = sum(not called.isdisjoint(i.called_computation_ids[:]) for i in callers)
     if caller.instructions[instruction.operand_ids[number]].opcode != "tuple" or calls > 1:
         return False
     parameter = next(node for node in callee.nodes if node.opcode == "parameter")

@@ -29,7 +29,7 @@ def narrow_stacks(module: Module, context: PassContext) -> set[int]:
     """Let loops carry the narrow arrays whose slices they read."""
     changed: set[int] = set()
     loops: list[tuple[int, int]] = []
-    for computation, is_small in module.control_flow_computations():
+    for computation, is_small in module.control_flow_computations() if "while" in module.opcodes else ():
         by_id = {} if is_small else {instruction.id: instruction for instruction in computation.instructions[:]}
         loops += [
             (computation.id, instruction.id)

@@ -25,7 +25,8 @@ def narrow_updates(module: Module, context: PassContext) -> set[int]:
     """Narrow the updates of buffers that loops carry or that are donated."""
     aliasing: BufferAliasing | None = None
     editors: list[Editor] = []
-    for computation, is_small in list(module.control_flow_computations()):
+    is_possible = "dynamic-update-slice" in module.opcodes
+    for computation, is_small in module.control_flow_computations() if is_possible else ():
         updates = [] if is_small else _wide_updates(module, computation)
         if updates:
             aliasing = aliasing or BufferAliasing(module)

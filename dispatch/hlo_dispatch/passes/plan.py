@@ -112,8 +112,8 @@ class _ExpectedMatch:
     match: Match | Refusal
     chosen: Match | None = None
     """The variant that is expected to be chosen; None: stock."""
-    conflicts: AbstractSet[Node] = frozenset()
-    """Instructions of earlier expected matches that this match could use otherwise."""
+    asked: AbstractSet[Node] = frozenset()
+    """Instructions on whose ownership the match depends."""
 
 
 class _Planner:
@@ -159,28 +159,31 @@ class _Planner:
     def plan_anchors(self) -> None:
         """Decide on every anchor that no pattern owns."""
         expected = self._match_ahead()
-        released: set[Node] = set()
+        unexpected: set[Node] = set()
+        """Instructions whose ownership is another one than expected."""
         for node in self._matcher.anchors():
-            if node in self._ownership.owned:
-                continue
-            expected_match = expected.get(node)
-            if expected_match is None or not released.isdisjoint(expected_match.conflicts):
-                expected_match = _ExpectedMatch(self._match(node))
-            match, chosen = expected_match.match, expected_match.chosen
-            if isinstance(match, Refusal):
-                if node not in self.plan.decisions:  # else it was decided as a library routine
-                    self._refuse(node, match)
-            elif (operand := self._ownership.unmaterialized_operand(match)) is not None:
-                sentence = f"it reads %{operand.name}, which a pattern's kernel computes past"
-                self._refuse(node, Refusal("outranked", sentence, node.name))
-            else:
-                decision = self._decide(node, match)
-                if not _is_as_expected(decision, chosen):
-                    # Later anchors were matched under the assumption that this variant is chosen.
-                    if decision.candidate is None and chosen is not None:
-                        released.update(chosen.covered, chosen.reads)
-                    else:
-                        expected = {}
+            ahead = expected.get(node)
+            is_owned = node in self._ownership.owned
+            match = ahead.match if ahead is not None and unexpected.isdisjoint(ahead.asked) else None
+            chosen = None if is_owned else self._plan_anchor(node, self._match(node) if match is None else match)
+            anticipated = None if ahead is None else ahead.chosen
+            if not _is_same(chosen, anticipated):
+                for differing in (chosen, anticipated):
+                    if differing is not None:
+                        unexpected.update(differing.covered, differing.reads)
+
+    def _plan_anchor(self, node: Node, match: Match | Refusal) -> Match | None:
+        """Decide on an anchor; returns the variant that is dispatched, if any."""
+        if isinstance(match, Refusal):
+            if node not in self.plan.decisions:  # else it was decided as a library routine
+                self._refuse(node, match)
+            return None
+        if (operand := self._ownership.unmaterialized_operand(match)) is not None:
+            sentence = f"it reads %{operand.name}, which a pattern's kernel computes past"
+            self._refuse(node, Refusal("outranked", sentence, node.name))
+            return None
+        candidate = self._decide(node, match).candidate
+        return None if candidate is None else candidate.match
 
     def _match_ahead(self) -> dict[Node, _ExpectedMatch]:
         """Match every anchor under the most likely decisions and prefetch the kernel support queries."""
@@ -190,13 +193,13 @@ class _Planner:
         decided_ownership, self._ownership = self._ownership, self._ownership.copy()
         for node in self._matcher.anchors():
             if node not in self._ownership.owned:
-                match, conflicts = self._match_and_conflicts(node)
+                match, asked = self._match_and_asked(node)
                 chosen = (
                     None
                     if isinstance(match, Refusal) or self._ownership.unmaterialized_operand(match)
                     else self._prefetched(match)
                 )
-                found[node] = _ExpectedMatch(match, chosen, conflicts)
+                found[node] = _ExpectedMatch(match, chosen, asked)
                 if chosen is not None:
                     self._ownership.acquire(chosen)
         self._ownership = decided_ownership
@@ -253,16 +256,16 @@ class _Planner:
             node, ownership.owned.__contains__, ownership.materialized.__contains__, self._results
         )
 
-    def _match_and_conflicts(self, node: Node) -> tuple[Match | Refusal, set[Node]]:
-        """An anchor's match, and the owned instructions that it met."""
-        conflicts: set[Node] = set()
+    def _match_and_asked(self, node: Node) -> tuple[Match | Refusal, set[Node]]:
+        """An anchor's match, and the instructions on whose ownership it depends."""
+        asked: set[Node] = set()
 
         def recorded(extended: set[Node]) -> Callable[[Node], bool]:
-            return lambda other: other in extended and not conflicts.add(other)
+            return lambda other: not asked.add(other) and other in extended
 
         return self._matcher.match(
             node, recorded(self._ownership.owned), recorded(self._ownership.materialized), self._results
-        ), conflicts
+        ), asked
 
     def _decide(self, node: Node, match: Match) -> Decision:
         decision = self._decide_on(match)
@@ -285,11 +288,11 @@ class _Planner:
         return sizes
 
 
-def _is_as_expected(decision: Decision, chosen: Match | None) -> bool:
-    if decision.candidate is None or chosen is None:
-        return decision.candidate is None and chosen is None
-    match = decision.candidate.match
-    return match.output is chosen.output and match.covered == chosen.covered
+def _is_same(one: Match | None, other: Match | None) -> bool:
+    """Whether two variants own and read the same instructions, where they are of one anchor."""
+    if one is None or other is None:
+        return one is other
+    return one.output is other.output and one.covered == other.covered
 
 
 def _nearest_before(matches: Iterable[Match], anchors: AbstractSet[Node]) -> AbstractSet[Node]:

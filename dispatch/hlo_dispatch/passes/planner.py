@@ -27,7 +27,14 @@ from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS
 from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.process.machine import Machine, this_machine
 from hlo_dispatch.selection.candidate import KernelSupportQuery
-from hlo_dispatch.selection.decide import Decision, MeasurementLookup, check_policy, decide, predicted_choice
+from hlo_dispatch.selection.decide import (
+    Decision,
+    MeasurementLookup,
+    check_policy,
+    decide,
+    is_likely_dispatched,
+    preferred_variant,
+)
 from hlo_dispatch.selection.strategies import ALL_SUPPORTED_UNCONDITIONALLY, Strategy
 
 
@@ -106,7 +113,7 @@ class Planner:
             return self.decide(match, self.machine, self.policy, self.support_query, lookup)
 
         def prefetched(match: Match) -> Match | None:
-            return None if is_refused(match) else self._prefetched(match)
+            return None if is_refused(match) else self._prefetched(match, strategy)
 
         redirect_masks(graph)
         matcher = self.matcher(graph, self.table, self.finder)
@@ -116,7 +123,12 @@ class Planner:
             query_glue_support=self.support_query if strategy.dispatches_all and groups_calls() else None,
         )  # fmt: skip
 
-    def _prefetched(self, match: Match) -> Match | None:
+    def _prefetched(self, match: Match, strategy: Strategy) -> Match | None:
         """The variant that will most likely be chosen, after starting its support query; None: stock XLA."""
-        chosen = predicted_choice(match, self.machine, self.policy)
-        return chosen if chosen is not None and self.prefetch(chosen) else None
+        if self.policy == "never":
+            return None
+        preferred = preferred_variant(match, self.machine)
+        is_likely = self.prefetch(preferred) and (
+            strategy.dispatches_all or is_likely_dispatched(match, self.machine, self.policy)
+        )
+        return preferred if is_likely else None

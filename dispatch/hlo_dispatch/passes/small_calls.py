@@ -26,4 +26,5 @@ def undo_small_calls(module: Module, context: PassContext) -> set[int]:
                     place = next(place for place, entry in enumerate(attributes) if entry.key == SMALL_CALL)
                     del attributes[place]
                     undone.add(computation.id)
+    module.index()
     return undone

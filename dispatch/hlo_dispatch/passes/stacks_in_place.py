@@ -36,7 +36,7 @@ def update_stacks_in_place(module: Module, context: PassContext) -> set[int]:
     changed: set[int] = set()
     loops = [
         (computation.id, instruction.id)
-        for computation, is_small in module.control_flow_computations()
+        for computation, is_small in (module.control_flow_computations() if "while" in module.opcodes else ())
         for instruction in (() if is_small else computation.instructions[:])
         if instruction.opcode == "while" and _may_have_stacks(instruction)
     ]

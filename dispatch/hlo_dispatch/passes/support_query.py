@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hlo_dispatch.errors import Refusal, Unavailable
 from hlo_dispatch.ir.attributes import Attributes
@@ -11,6 +12,10 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.selection.candidate import Candidate
 from hlo_dispatch.vendor import kernels, registry
+
+# Models repeat their layers: attributes are made and printed once for equal calls.
+_known: dict[tuple[str, tuple[object, ...]], Attributes] = {}
+_MOST_KNOWN = 20_000
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,19 @@ def prefetch(match: Match) -> bool:
 
 def _query_attributes(match: Match, version: str, additional: Mapping[str, str]) -> Attributes:
     """The attributes of the match's call before its scratch size is known."""
-    if version not in match.queries or additional:
-        scratch = {"scratch": 0} if match.has_planned_scratch else {}
-        values = {"abi": registry.abi(), "library": version} | scratch | match.attributes() | dict(additional)
-        if additional:
-            return Attributes(values)
-        match.queries[version] = Attributes(values)
+    if additional:
+        return Attributes(_values(match, version) | dict(additional))
+    if version not in match.queries:
+        signature = match.signature
+        known = None if signature is None else _known.get((version, signature))
+        match.queries[version] = attributes = known or Attributes(_values(match, version))
+        if known is None and signature is not None:
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            _known[version, signature] = attributes
     return match.queries[version]
+
+
+def _values(match: Match, version: str) -> dict[str, Any]:
+    scratch = {"scratch": 0} if match.has_planned_scratch else {}
+    return {"abi": registry.abi(), "library": version} | scratch | match.attributes()

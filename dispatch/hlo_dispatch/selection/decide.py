@@ -71,15 +71,14 @@ def policy_or_default(policy: str | None, default: str) -> str:
     return named or default
 
 
-def predicted_choice(match: Match, machine: Machine, policy: str) -> Match | None:
-    """The variant that `decide` most likely chooses, if its first support query succeeds; None: stock XLA.
+def preferred_variant(match: Match, machine: Machine) -> Match:
+    """The variant for which `decide` makes its first support query, which allows prefetching it."""
+    return next(cost_model_of(match).preferred_variants(match, machine)).match
 
-    It allows prefetching the query.
-    """
-    cost_model = cost_model_of(match)
-    if policy == "never" or (policy == "heuristic" and not cost_model.is_worth_calling(match, "", machine)[0]):
-        return None
-    return next(cost_model.preferred_variants(match, machine)).match
+
+def is_likely_dispatched(match: Match, machine: Machine, policy: str) -> bool:
+    """Whether `decide` most likely chooses a kernel, if there is no measurement that says otherwise."""
+    return policy == "always" or cost_model_of(match).is_worth_calling(match, "", machine)[0]
 
 
 def decide(

@@ -129,7 +129,7 @@ class _FusionSliceWriter(ExtractedWriter):
         instruction_of, value_of = self.graph.instruction_of, self.graph.value_of
         instructions = [instruction_of[identifier] for identifier in self._fusion_slice.operand_instructions]
         written = {value_of[identifier] for identifier in self._fusion_slice.operand_instructions} | {result}
-        reads = [value_of[o] for i in instructions for o in i.operand_ids]
+        reads = [value_of[o] for i in instructions for o in i.operand_ids[:]]
         for nodes in (self._fusion_slice.library, self._fusion_slice.loop):
             inside = set(nodes)
             reads += [o for node in nodes for o in node.operands if o not in inside]

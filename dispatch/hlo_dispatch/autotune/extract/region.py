@@ -50,14 +50,23 @@ class RegionExtractor:
     def __init__(self, graph: FlatGraph, digests: Digests, executions: float = 1.0) -> None:
         """`executions`: executions of the computation in one run of the program."""
         self._graph, self._digests, self._executions = graph, digests, executions
-        self._running_times = RunningTimes(graph.module)
-        self._users: dict[int, list[int]] = {}
-        for identifier, instruction in graph.instruction_of.items():
-            for operand in dict.fromkeys(instruction.operand_ids):
-                self._users.setdefault(operand, []).append(identifier)
-        self._place = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
+        self._running_times = RunningTimes(graph.module, digest_of=digests.of_computation)
         self._latest: tuple[Match, list[int]] | None = None
         """The latest match, and its top-level instructions."""
+
+    @cached_property
+    def _users(self) -> dict[int, list[int]]:
+        """Id of an instruction → ids of its users."""
+        users: dict[int, list[int]] = {}
+        for identifier, instruction in self._graph.instruction_of.items():
+            for operand in dict.fromkeys(instruction.operand_ids[:]):
+                users.setdefault(operand, []).append(identifier)
+        return users
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        """Id of an instruction → its place in the computation."""
+        return {identifier: place for place, identifier in enumerate(self._graph.instruction_of)}
 
     def digest(self, match: Match, settings: str) -> str:
         """The region's digest, the key of its measurement; `settings`: what else the measurement depends on."""
@@ -72,7 +81,7 @@ class RegionExtractor:
         hasher = hashlib.sha256(settings.encode())
         for identifier in tops:
             instruction = self._graph.instruction_of[identifier]
-            for operand in instruction.operand_ids:
+            for operand in instruction.operand_ids[:]:
                 if operand not in position:
                     position[operand] = len(position)
                     hasher.update(self._digest_of_input(operand))
@@ -153,7 +162,7 @@ class RegionExtractor:
     def _next_state(self) -> list[int]:
         """Ids of the elements of the tuple that the loop body returns."""
         root = self._graph.instruction_of[self._graph.computation.root_id]
-        return [self._peel_bitcasts(o) for o in root.operand_ids] if root.opcode == "tuple" else []
+        return [self._peel_bitcasts(o) for o in root.operand_ids[:]] if root.opcode == "tuple" else []
 
     def _have_same_buffer_layout(self, one: int, other: int) -> bool:
         shapes = (shape_of(self._graph.instruction_of[identifier].shape) for identifier in (one, other))
@@ -168,7 +177,7 @@ class RegionExtractor:
     def _inputs(self, tops: Sequence[int]) -> list[InstructionProto]:
         """Operands of the region's instructions from outside of it."""
         inside, instruction_of = set(tops), self._graph.instruction_of
-        outside = dict.fromkeys(o for t in tops for o in instruction_of[t].operand_ids if o not in inside)
+        outside = dict.fromkeys(o for t in tops for o in instruction_of[t].operand_ids[:] if o not in inside)
         return [instruction_of[identifier] for identifier in outside]
 
     def _extract_whole_instructions(self, match: Match, tops: list[int]) -> ExtractedModule | Refusal:

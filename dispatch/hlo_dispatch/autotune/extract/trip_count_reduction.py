@@ -55,7 +55,7 @@ def with_trips(module: Module, most: int) -> Module:
     call: there the loop's condition counts.
     """
     module = module.copy()
-    for computation, is_small in list(module.control_flow_computations()):
+    for computation, is_small in module.control_flow_computations():
         for loop in _loops_in(computation):
             count = trip_count(loop)
             limit = min(most, ASSUMED_TRIPS) if count is None else most

@@ -7,7 +7,7 @@ upper bound fits into the time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hlo_dispatch.analysis.loop_fusion import evaluations
 from hlo_dispatch.analysis.loop_nest import trip_count
@@ -55,7 +55,7 @@ def running_time(module: Module, assumed_trips: int | None = None) -> float | No
 
 def calls_libraries(module: Module) -> bool:
     """Whether any instruction is a library call."""
-    return any(is_library_call(i) for computation in module.proto.computations for i in computation.instructions)
+    return any(is_library_call(i) for computation in module.proto.computations[:] for i in computation.instructions[:])
 
 
 def is_library_call(instruction: InstructionProto) -> bool:
@@ -66,15 +66,22 @@ def is_library_call(instruction: InstructionProto) -> bool:
 class RunningTimes:
     """Running-time estimates of one module's computations, cached."""
 
-    def __init__(self, module: Module, assumed_trips: int | None = None) -> None:
-        """`assumed_trips`: as for `running_time`."""
-        self._module, self._assumed_trips = module, assumed_trips
+    def __init__(
+        self, module: Module, assumed_trips: int | None = None, digest_of: Callable[[int], bytes] | None = None
+    ) -> None:
+        """
+        Args:
+            assumed_trips: as for `running_time`.
+            digest_of: id of a computation → its digest, so that equal fusions are estimated once.
+        """
+        self._module, self._assumed_trips, self._digest_of = module, assumed_trips, digest_of
         self._known: dict[int, float | None] = {}
+        self._known_fusions: dict[tuple[bytes | int, str], float | None] = {}
 
     def computation(self, identifier: int) -> float | None:
         """Seconds for one run of a computation that is not a fusion's."""
         if identifier not in self._known:
-            by_id = {i.id: i for i in self._module.computations[identifier].instructions}
+            by_id = {i.id: i for i in self._module.computations[identifier].instructions[:]}
             self._known[identifier] = self.of(by_id.values(), by_id)
         return self._known[identifier]
 
@@ -99,9 +106,10 @@ class RunningTimes:
         return True
 
     def _instruction(self, instruction: InstructionProto, by_id: Mapping[int, InstructionProto]) -> float | None:
-        opcode, called = instruction.opcode, instruction.called_computation_ids
+        opcode = instruction.opcode
         if opcode in NEVER_RUN or (opcode == "custom-call" and not is_library_call(instruction)):
             return None
+        called = instruction.called_computation_ids[:]
         if opcode == "while":
             known = trip_count(instruction)
             times = self._assumed_trips if known is None else known
@@ -113,12 +121,16 @@ class RunningTimes:
         if opcode == "call":
             return self._all(called)
         if opcode == "fusion":
-            return self._fused(self._module.computations[called[0]], instruction.fusion_kind)
-        return _work(instruction, [shape_of(by_id[operand].shape) for operand in instruction.operand_ids]) * 1e-9
+            kind = instruction.fusion_kind
+            key = (called[0] if self._digest_of is None else self._digest_of(called[0]), kind)
+            if key not in self._known_fusions:
+                self._known_fusions[key] = self._fused(self._module.computations[called[0]], kind)
+            return self._known_fusions[key]
+        return _work(instruction, [shape_of(by_id[operand].shape) for operand in instruction.operand_ids[:]]) * 1e-9
 
     def _fused(self, computation: ComputationProto, kind: str) -> float | None:
         """Seconds for a fusion; a loop fusion computes each instruction once for each use of an element."""
-        by_id = {instruction.id: instruction for instruction in computation.instructions}
+        by_id = {instruction.id: instruction for instruction in computation.instructions[:]}
         times = evaluations(computation) if kind == "kLoop" else {}
         parts: list[float | None] = []
         for instruction in by_id.values():

@@ -33,6 +33,7 @@ from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Recurrent
 
 _LOOPS = frozenset(("while", "call"))
+_NEEDED = frozenset(("dot", "dynamic-slice"))
 _SAMPLES = 48
 _SEED = 3
 
@@ -48,7 +49,7 @@ class RecurrentFinder:
         module = graph.module
         for node in graph.nodes if self._entries else ():
             loop = _loop_at(module, node) if node.opcode in _LOOPS else None
-            if loop is not None and _has_products(module, loop):
+            if loop is not None and _may_be_recurrent(module, loop):
                 with flat_graphs(module) as graph_of:
                     counted = CountedLoop.of(loop, graph_of(_body_of(module, loop)))
                     found = None if counted is None else _read(self._entries[0], node, counted)
@@ -73,16 +74,17 @@ def _body_of(module: Module, loop: InstructionProto) -> int:
     )
 
 
-def _has_products(module: Module, loop: InstructionProto) -> bool:
-    """Whether there is a product right in the loop's body."""
-    for instruction in module.computations[_body_of(module, loop)].instructions[:]:
-        if instruction.opcode == "dot":
-            return True
-        if instruction.opcode == "fusion":
-            called = module.computations[instruction.called_computation_ids[0]]
-            if any(inner.opcode == "dot" for inner in called.instructions[:]):
-                return True
-    return False
+def _may_be_recurrent(module: Module, loop: InstructionProto) -> bool:
+    """Whether the loop's body has products, and slices, as of the input of each step."""
+    opcodes: set[str] = set()
+    pending = [_body_of(module, loop)]
+    while pending:
+        for instruction in module.computations[pending.pop()].instructions[:]:
+            opcode = instruction.opcode
+            opcodes.add(opcode)
+            if opcode == "fusion":
+                pending += instruction.called_computation_ids[:]
+    return opcodes >= _NEEDED
 
 
 def _read(entry: Recurrent, node: Node, loop: CountedLoop) -> Match | Refusal | None:

@@ -30,7 +30,7 @@ from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 def move_accumulations(module: Module, context: PassContext) -> set[int]:
     """Move the accumulations of counted loops behind them where that moves fewer bytes, inner loops first."""
     changed: set[int] = set()
-    if context.planner.policy == "never":
+    if context.planner.policy == "never" or "while" not in module.opcodes:
         return changed
     # Callees precede callers.
     for caller in [computation.id for computation, _ in module.control_flow_computations()]:
