@@ -8,7 +8,7 @@
 namespace hlo_dispatch::onednn {
 
 // The formulas are in recurrent.cc, and so is the order of their gates.
-enum class Cell { kLstm, kGru, kGruComplement, kTanh, kRelu };
+enum class Cell { kLstm, kGru, kGruComplement, kGruResetFirst, kGruResetFirstComplement, kTanh, kRelu };
 
 inline constexpr int kMaxGates = 4;
 
@@ -22,12 +22,16 @@ struct CellRow {
   float* cell_state;  // likewise; LSTM's alone
   char* product;      // the state after as the next product reads it, in bf16; null: there is none
   char* result;
+  float* update;   // of a GRU that resets first: its update gate, from `reset` to `step`
+  char* proposal;  // what its second product reads, as `product` or in f32
 };
 
 struct CellArithmetic {
   const char* name;
   // Args: half_input, half_result: whether input and result are bf16, else f32.
   void (*step)(Cell cell, bool half_input, bool half_result, const CellRow& row, int64_t units);
+  // A GRU's that resets first, ahead of its second product and of `step`.
+  void (*reset)(bool half_input, const CellRow& row, int64_t units);
 };
 
 namespace plain {

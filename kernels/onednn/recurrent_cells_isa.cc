@@ -74,6 +74,12 @@ HLO_DISPATCH_INLINE Vector StateAfter(const Gates<half_input>& gates) {
     const Vector value = kept + Sigmoid(gates.Sum(0)) * Tanh(gates.Sum(2));
     StoreNumbers(memory, value, gates.count);
     return Sigmoid(gates.Sum(3)) * Tanh(value);
+  } else if constexpr (cell == Cell::kGruResetFirst || cell == Cell::kGruResetFirstComplement) {
+    const Vector before = LoadNumbers(row.state + gates.at, gates.count);
+    const Vector update = LoadNumbers(row.update + gates.at, gates.count), proposed = Tanh(gates.Sum(2));
+    const Vector keep = cell == Cell::kGruResetFirst ? update : 1.0f - update;
+    const Vector take = cell == Cell::kGruResetFirst ? 1.0f - update : update;
+    return keep * before + take * proposed;
   } else {
     const Vector before = LoadNumbers(row.state + gates.at, gates.count);
     const Vector reset = Sigmoid(gates.Sum(0)), update = Sigmoid(gates.Sum(1));
@@ -98,6 +104,24 @@ void Step(const CellRow& row, int64_t units) {
   }
 }
 
+template <bool half_input>
+void Reset(const CellRow& row, int64_t units) {
+  for (int64_t at = 0; at < units; at += kLanes) {
+    const int64_t count = units - at < kLanes ? units - at : kLanes;
+    const Gates<half_input> gates{row, at, count};
+    const Vector reset = Sigmoid(gates.Sum(0)) * LoadNumbers(row.state + at, count);
+    StoreNumbers(row.update + at, Sigmoid(gates.Sum(1)), count);
+    if (row.product != nullptr)
+      StoreHalves(row.proposal + 2 * at, reset, count);
+    else
+      StoreNumbers(reinterpret_cast<float*>(row.proposal) + at, reset, count);
+  }
+}
+
+void ResetOfType(bool half_input, const CellRow& row, int64_t units) {
+  half_input ? Reset<true>(row, units) : Reset<false>(row, units);
+}
+
 template <Cell cell>
 void StepOfTypes(bool half_input, bool half_result, const CellRow& row, int64_t units) {
   if (half_input)
@@ -114,6 +138,10 @@ void StepOfCell(Cell cell, bool half_input, bool half_result, const CellRow& row
       return StepOfTypes<Cell::kGru>(half_input, half_result, row, units);
     case Cell::kGruComplement:
       return StepOfTypes<Cell::kGruComplement>(half_input, half_result, row, units);
+    case Cell::kGruResetFirst:
+      return StepOfTypes<Cell::kGruResetFirst>(half_input, half_result, row, units);
+    case Cell::kGruResetFirstComplement:
+      return StepOfTypes<Cell::kGruResetFirstComplement>(half_input, half_result, row, units);
     case Cell::kTanh:
       return StepOfTypes<Cell::kTanh>(half_input, half_result, row, units);
     case Cell::kRelu:
@@ -123,6 +151,6 @@ void StepOfCell(Cell cell, bool half_input, bool half_result, const CellRow& row
 
 }  // namespace
 
-const CellArithmetic kCellArithmetic = {HLO_DISPATCH_ISA_NAME, StepOfCell};
+const CellArithmetic kCellArithmetic = {HLO_DISPATCH_ISA_NAME, StepOfCell, ResetOfType};
 
 }  // namespace hlo_dispatch::onednn::HLO_DISPATCH_ISA

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,6 +176,29 @@ def test_a_sum_that_starts_elsewhere() -> None:
 
     before, after = products_in_loops(function, random(16, 32), random(16, 32), random(9, 8, 16))
     assert after == before - 1
+
+
+@pytest.mark.parametrize(("rows", "inputs", "units"), [(8, 64, 64), (5, 13, 17)])
+def test_gradients_that_are_slices_of_one_product(rows: int, inputs: int, units: int) -> None:
+    """Flax's OptimizedLSTMCell joins the weights of its gates ahead of the product."""
+    layer = nn.RNN(nn.OptimizedLSTMCell(units))
+    x = random(rows, 9, inputs)
+    variables = layer.init(jax.random.key(0), x)
+    before, after = products_in_loops(gradient(layer.apply), variables, x)
+    assert after <= before - 2
+
+
+def test_a_product_of_which_a_slice_is_read_elsewhere_stays() -> None:
+    def function(w: jax.Array, x: jax.Array) -> Any:
+        def step(state: Any, x: jax.Array) -> tuple[Any, jax.Array]:
+            half, h = state
+            product = x.T @ jnp.tanh(x @ w + h)
+            return (half + product[:, :16], h), product[0, 16:]
+
+        return lax.scan(step, (jnp.zeros((16, 16)), jnp.zeros(32)), x)
+
+    before, after = products_in_loops(function, random(16, 32), random(9, 8, 16))
+    assert after == before
 
 
 def test_an_unknown_trip_count_stays() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from wire_calls import LOADED, Array, WireCall, tagged, tensors
 
-_GATES = {"lstm": 4, "gru": 3, "gru_complement": 3, "tanh": 1, "relu": 1}
+_GATES = {"lstm": 4, "gru": 3, "gru_complement": 3, "gru_reset_first": 3, "tanh": 1, "relu": 1}
 
 
 def valid_calls() -> list[WireCall]:
@@ -17,20 +17,23 @@ def valid_calls() -> list[WireCall]:
     for cell, dtype, (steps, rows, inputs, units), has_bias, reversed_ in (
         ("lstm", "f32", (3, 2, 5, 17), True, 0), ("lstm", "f32", (2, 1, 0, 16), False, 1),
         ("gru", "f32", (4, 3, 7, 9), True, 1), ("gru_complement", "bf16", (2, 2, 4, 33), False, 0),
+        ("gru_reset_first", "f32", (3, 2, 5, 17), True, 0), ("gru_reset_first", "bf16", (2, 3, 0, 32), False, 1),
         ("tanh", "bf16", (3, 2, 0, 8), True, 0), ("relu", "f32", (2, 4, 3, 5), True, 1),
     ):  # fmt: skip
-        gates, biases = _GATES[cell], 4 if cell.startswith("gru") else _GATES[cell]
-        columns = gates * units
+        gates, biases = _GATES[cell], 4 if cell in ("gru", "gru_complement") else _GATES[cell]
+        columns, resets_first = gates * units, cell == "gru_reset_first"
         source = [steps, rows, inputs or columns]
-        named = {"src": (dtype, source), "weights": (dtype, [units, columns])}
+        named = {"src": (dtype, source), "weights": (dtype, [units, columns - units if resets_first else columns])}
         named |= {"input_weights": (dtype, [inputs, columns])} if inputs else {}
+        named |= {"candidate_weights": (dtype, [units, units])} if resets_first else {}
         named |= {"bias": ("f32", [biases, units])} if has_bias else {}
         named |= {"state": (dtype, [rows, units])}
         named |= {"cell_state": (dtype, [rows, units])} if cell == "lstm" else {}
         operands = [Array(*array) for array in named.values()]
         attributes = tensors(**named, dst=(dtype, [steps, rows, units]))
         blocks = list(range(gates))
-        attributes |= {"cell": cell, "reversed": reversed_, "hidden_blocks": blocks[::-1], "input_blocks": blocks}
+        hidden = blocks[: 2 if resets_first else gates][::-1]
+        attributes |= {"cell": cell, "reversed": reversed_, "hidden_blocks": hidden, "input_blocks": blocks}
         typed = {
             key: tagged(value) for key, value in ({"abi": 1, "library": LOADED, "scratch": 0} | attributes).items()
         }
@@ -45,7 +48,7 @@ def pairs(
 ) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """In float64; nothing where that is not finite."""
     operands, arrays = list(given), dict[str, np.ndarray]()
-    for name in ("src", "weights", "input_weights", "bias", "state", "cell_state"):
+    for name in ("src", "weights", "input_weights", "candidate_weights", "bias", "state", "cell_state"):
         if f"{name}_type" in said and not (name == "cell_state" and said["cell"] != "lstm"):
             arrays[name] = placed(said, name, operands.pop(0), said.get(f"{name}_offset", 0))
     with np.errstate(all="ignore"):
@@ -61,6 +64,7 @@ def reference(
     weights: np.ndarray,
     state: np.ndarray,
     input_weights: np.ndarray | None = None,
+    candidate_weights: np.ndarray | None = None,
     bias: np.ndarray | None = None,
     cell_state: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -74,6 +78,8 @@ def reference(
         u = state @ weights
         inputs = [x[step][:, b * units : (b + 1) * units] for b in said["input_blocks"]]
         hidden = [u[:, b * units : (b + 1) * units] for b in said["hidden_blocks"]]
+        if candidate_weights is not None:
+            hidden.append((_sigmoid(inputs[0] + hidden[0] + bias[0]) * state) @ candidate_weights)
         state, memory = _cell(said["cell"], inputs, hidden, bias, state, memory)
         every[step] = state
     return every, state
@@ -98,6 +104,8 @@ def _cell(
         return _sigmoid(o) * np.tanh(memory), memory
     if cell in ("tanh", "relu"):
         return (np.tanh(sums[0]) if cell == "tanh" else np.maximum(sums[0], 0)), None
-    update = _sigmoid(sums[1]) if cell == "gru" else _sigmoid(-sums[1])
+    update = _sigmoid(-sums[1]) if cell == "gru_complement" else _sigmoid(sums[1])
+    if cell == "gru_reset_first":
+        return update * state + (1 - update) * np.tanh(sums[2]), None
     proposed = np.tanh(inputs[2] + bias[2] + _sigmoid(sums[0]) * (hidden[2] + bias[3]))
     return update * state + (1 - update) * proposed, None

@@ -71,6 +71,45 @@ turn{n} {{ g = {state} parameter(0)
     return f"{''.join(inside)}\nENTRY main {{ {chr(10).join(outside)}\n ROOT t = {F} negate(h{units}) }}"
 
 
+def accumulations(units: int) -> str:
+    """A loop that accumulates the products of the slices of many arrays."""
+    stack, index = "f32[5,8,32]{2,1,0}", '"known_init_step":{"init":"0","step":"1"},"known_induction_variable":'
+    state = f"(s32[], {', '.join([F] * units + [stack] * units)})"
+    inside = [
+        f"""go {{ g = {state} parameter(0)
+  i = s32[] get-tuple-element(g), index=0
+  most = s32[] constant(5)
+  ROOT less = pred[] compare(i, most), direction=LT }}
+turn {{ g = {state} parameter(0)
+  i = s32[] get-tuple-element(g), index=0
+  none = s32[] constant(0)
+  one = s32[] constant(1)
+  next = s32[] add(i, one)"""
+    ]
+    for n in range(units):
+        inside.append(f"""  h{n} = {F} get-tuple-element(g), index={1 + n}
+  x{n} = {stack} get-tuple-element(g), index={1 + units + n}
+  slice{n} = f32[1,8,32]{{2,1,0}} dynamic-slice(x{n}, i, none, none), dynamic_slice_sizes={{1,8,32}}
+  rows{n} = f32[8,32]{{1,0}} bitcast(slice{n})
+  d{n} = {F} dot(rows{n}, rows{n}), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  e{n} = {F} add(h{n}, d{n})""")
+    sums, stacks = (", ".join(f"{name}{n}" for n in range(units)) for name in ("e", "x"))
+    inside.append(f"  ROOT r = {state} tuple(next, {sums}, {stacks}) }}")
+    outside = [f"h = {F} parameter(0)", "zero = s32[] constant(0)"]
+    outside += [f"x{n} = {stack} parameter({1 + n})" for n in range(units)]
+    outside += [f"h{n} = {F} copy(h)" for n in range(units)]
+    begin = ", ".join(f"h{n}" for n in range(units))
+    config = f'{{"known_trip_count":{{"n":"5"}},{index}{{"tuple_index":"0"}}}}'
+    outside += [
+        f"state = {state} tuple(zero, {begin}, {stacks})",
+        f"loop = {state} while(state), condition=go, body=turn, backend_config={config}",
+    ]
+    outside += [f"t{n} = {F} get-tuple-element(loop), index={1 + n}" for n in range(units)]
+    results = ", ".join(f"t{n}" for n in range(units))
+    root = f"ROOT t = ({', '.join([F] * units)}) tuple({results})"
+    return "\n".join([*inside, f"ENTRY main {{ {chr(10).join(outside)}", f" {root} }}"])
+
+
 def branches(units: int) -> str:
     """Many choices between a product and none."""
     given = f"({F}, {F})"
@@ -118,7 +157,7 @@ def steps(module: str, policy: str) -> int:
 
 
 @pytest.mark.parametrize("policy", ["always", "stored"])
-@pytest.mark.parametrize("program", [updates, loops, branches, elementwise])
+@pytest.mark.parametrize("program", [updates, loops, accumulations, branches, elementwise])
 def test_four_times_the_program_takes_four_times_the_steps(program: Any, policy: str) -> None:
     rewrite(serialized(program(2)), policy=policy)  # what is done once in a process
     small, large = steps(program(UNITS), policy), steps(program(TIMES * UNITS), policy)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.loop_indices import loop_indices
+from hlo_dispatch.analysis.peeling import is_widening
 from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.shape import HALF_TYPES
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,18 @@ class CountedLoop:
         return self._access(element, node.operands[0], node.shape.dimensions, node.operands[1:])
 
     def stacked_output(self, element: int) -> StackedOutput | None:
-        """The dynamic-update-slice that writes slice after slice of this element."""
+        """The dynamic-update-slice that writes slice after slice of this element.
+
+        XLA may widen half precision first, and round all of it afterwards.
+        """
         update = self.next_state[element]
-        if update.opcode != "dynamic-update-slice" or self.element_of(update.operands[0]) != element:
+        if update.opcode == "convert" and update.shape.element_type in HALF_TYPES:
+            update = update.operands[0]
+        if update.opcode != "dynamic-update-slice":
             return None
         stack, written, *indices = update.operands
+        if self.element_of(stack.operands[0] if is_widening(stack) else stack) != element:
+            return None
         access = self._access(element, stack, written.shape.dimensions, tuple(indices))
         return None if access is None else StackedOutput(access, written)
 

@@ -45,7 +45,10 @@ def can_change_state(
 def replace_elements(
     caller: Editor, instruction: InstructionProto, number: int, elements: Mapping[int, InstructionProto]
 ) -> InstructionProto:
-    """Give a loop or a branch a tuple with these elements, by index; returns the tuple."""
+    """Give a loop or a branch a tuple with these elements, by index; returns the tuple.
+
+    The elements that were there stay, even where nothing uses them any more.
+    """
     operand = caller.instructions[instruction.operand_ids[number]]
     operands, shapes = operand.operand_ids[:], operand.shape.tuple_shapes[:]
     for index, value in elements.items():
@@ -57,7 +60,8 @@ def replace_elements(
     caller.set_operand(instruction.id, number, state.id)
     if instruction.opcode == "while":
         caller.mutable(instruction.id).shape.CopyFrom(state.shape)
-    caller.remove_dead_code({operand.id})
+    if not caller.users(operand.id):
+        caller.erase(operand.id)
     return state
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from hlo_dispatch.analysis.counted_loop import StackedAccess, StackedOutput, peel_inserted_copies
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, element_indices, rebase_dimensions
-from hlo_dispatch.ir.shape import Shape, row_major
+from hlo_dispatch.analysis.peeling import PEEL_SLICES
+from hlo_dispatch.analysis.strided_view import Dimension, View, element_indices, peeled_views, rebase_dimensions
+from hlo_dispatch.ir.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.recurrent.cell import Cell
 from hlo_dispatch.match.recurrent.loop_roles import LoopRoles
 from hlo_dispatch.match.recurrent.not_recurrent import refuse
 from hlo_dispatch.match.recurrent.operands import OperandBuilder
+from hlo_dispatch.match.recurrent.products import Product, is_invariant, narrowed
 from hlo_dispatch.match.recurrent.recurrent_match import RecurrentCall
 
 
@@ -50,10 +52,17 @@ class CallBuilder:
             NotRecurrent: the kernel cannot read an operand.
         """
         roles = self._roles
-        weights, hidden_blocks = self._weights(hidden)
+        count = 2 if cell.resets_first else len(hidden)
+        products = self._products(hidden, of_input=False)
+        views = [self._weights_of(product) for product in products]
+        if all(product.is_half for product in products):
+            views = [self.operands.narrowed(view) for view in views]
+        weights, hidden_blocks = self._weights(hidden[:count], products[:count], views[:count])
+        candidate_weights = self._weights(hidden[count:], products[count:], views[count:])[0] if count == 2 else None
         if inputs[0].node in roles.products:
-            input_weights, input_blocks = self._weights(inputs)
-            source, access = self._input(inputs)
+            products = self._products(inputs, of_input=True)
+            source, access, views = self._input(products)
+            input_weights, input_blocks = self._weights(inputs, products, views)
         else:
             input_weights = None
             source, access, input_blocks = self._pre_activations(inputs)
@@ -63,50 +72,75 @@ class CallBuilder:
         states = (View(peel_inserted_copies(roles.initial[e]), (roles.rows, roles.units)) for e in roles.carried)
         destination, kind = self._destination(roles.output)
         return RecurrentCall(
-            cell, access.is_reversed, source, weights, input_weights, hidden_blocks, input_blocks, bias,
-            tuple(states), destination, kind,
+            cell, access.is_reversed, source, weights, input_weights, candidate_weights, hidden_blocks, input_blocks,
+            bias, tuple(states), destination, kind,
         )  # fmt: skip
 
-    def _weights(self, blocks: Sequence[Block]) -> tuple[View, tuple[int, ...]]:
-        """The weights of all gates, and the block of columns that each gate has."""
-        units = self._roles.units[0]
-        products = [self._roles.products[block.node] for block in blocks if block.node in self._roles.products]
+    def _before(self, node: Node) -> Node:
+        """The value in front of the loop that one of the body has in every step."""
+        if node.opcode == "constant":
+            return self.operands.constant(node)
+        element = self._roles.loop.element_of(node)
+        assert element is not None, "what no step changes is an element, or a constant"
+        return peel_inserted_copies(self._roles.initial[element])
+
+    def _weights_of(self, product: Product) -> View:
+        view = product.weights._replace(node=self._before(product.weights.node))
+        return peeled_views(view, PEEL_SLICES)[-1]
+
+    def _products(self, blocks: Sequence[Block], *, of_input: bool) -> list[Product]:
+        found = [self._roles.product(block.node, of_input=of_input) for block in blocks]
+        products = [product for product in found if product is not None]
         if len(products) != len(blocks):
             refuse("some gates have products of the input, and some have not", self._roles.node)
-        columns: list[int] = []
-        for block, product in zip(blocks, products, strict=True):
-            (row_count, row_stride), (_, column_stride) = product.rows, product.columns
-            is_in_order = row_count == 1 or block.row_stride == row_stride
-            if (
-                not is_in_order
-                or (units > 1 and block.unit_stride != column_stride)
-                or row_count != self._roles.rows[0]
-            ):
-                refuse(f"%{block.node.name} is not read column by column", block.node)
-            columns.append(block.first // column_stride)
-        initial = self._roles.initial
-        views = [p.weights._replace(node=peel_inserted_copies(initial[p.weights_element])) for p in products]
+        return products
+
+    def _weights(
+        self, blocks: Sequence[Block], products: Sequence[Product], views: Sequence[View]
+    ) -> tuple[View, tuple[int, ...]]:
+        """The weights of all gates, and the block of columns that each gate has.
+
+        Args:
+            views: the weights of each gate's product.
+        """
+        units = self._roles.units[0]
+        columns = [self._column(block, product) for block, product in zip(blocks, products, strict=True)]
         if len({block.node for block in blocks}) == 1:
-            numbers = tuple(column // units for column in columns)
             if sorted(columns) != [n * units for n in range(len(blocks))]:
                 refuse("the gates' columns do not lie side by side", self._roles.node)
             if products[0].columns[0] != len(blocks) * units:
                 refuse("a product has more columns than the cell has gates", self._roles.node)
-            return views[0], numbers
+            return views[0], tuple(column // units for column in columns)
         if any(columns) or any(product.columns[0] != units for product in products):
             refuse("the gates are computed by products of different sizes", self._roles.node)
-        joined = self.operands.matrix(views)
+        order = sorted(range(len(views)), key=lambda number: views[number].offset)
+        joined = self.operands.matrix([views[number] for number in order])
         if joined is None:
             refuse("the weights of the gates do not lie alike in memory", self._roles.node)
-        return joined, tuple(range(len(blocks)))
+        return joined, tuple(order.index(number) for number in range(len(views)))
 
-    def _input(self, blocks: Sequence[Block]) -> tuple[View, StackedAccess]:
-        """The stacked inputs that the products read, (steps, rows, inputs)."""
-        products = [self._roles.products[block.node] for block in blocks]
+    def _column(self, block: Block, product: Product) -> int:
+        """The first column that a gate has of a product."""
+        (rows, row_stride), (_, column_stride) = product.rows, product.columns
+        is_in_order = rows == 1 or block.row_stride == row_stride
+        is_column_by_column = self._roles.units[0] == 1 or block.unit_stride == column_stride
+        if not is_in_order or not is_column_by_column or rows != self._roles.rows[0]:
+            refuse(f"%{block.node.name} is not read column by column", block.node)
+        return block.first // column_stride
+
+    def _input(self, products: Sequence[Product]) -> tuple[View, StackedAccess, list[View]]:
+        """The stacked inputs that the products read, (steps, rows, inputs), and their weights."""
         first, access = products[0], products[0].access
         if any(product.data != first.data or product.access != access for product in products) or access is None:
             refuse("the gates have different inputs", self._roles.node)
-        return self._stacked(access, first.data.node.shape, first.data.dimensions, 0), access
+        source = self._stacked(access, first.data.node.shape, first.data.dimensions, first.data.offset)
+        views = [self._weights_of(product) for product in products]
+        narrow = [self.operands.narrowed(view) for view in (source, *views)]
+        if len({view.element_type for view in narrow}) == 1:
+            return narrow[0], access, narrow[1:]
+        if first.is_half and source.element_type not in HALF_TYPES:
+            refuse(f"%{first.dot.name} rounds its operands in each step", first.dot)
+        return source, access, views
 
     def _pre_activations(self, blocks: Sequence[Block]) -> tuple[View, StackedAccess, tuple[int, ...]]:
         """The stacked pre-activations, (steps, rows, gates · units), and each gate's block."""
@@ -120,7 +154,7 @@ class CallBuilder:
         if access is None or not alike or not is_dense or sorted(places) != list(range(len(blocks))):
             refuse(f"the gates in %{first.node.name} do not lie side by side", first.node)
         dimensions = ((self._roles.rows[0], first.row_stride or 1), (len(blocks) * units, 1))
-        return self._stacked(access, first.node.shape, dimensions, lowest), access, tuple(places)
+        return narrowed(self._stacked(access, first.node.shape, dimensions, lowest)), access, tuple(places)
 
     def _stacked(
         self,
@@ -140,10 +174,9 @@ class CallBuilder:
         return View(stack, (steps, *moved), start)
 
     def _bias(self, block: Block) -> tuple[Node, int]:
-        element = self._roles.loop.element_of(block.node)
-        if element is None or not self._roles.loop.is_invariant(element) or block.unit_stride != 1 or block.row_stride:
+        if not is_invariant(self._roles.loop, block.node) or block.unit_stride != 1 or block.row_stride:
             refuse(f"%{block.node.name} is no bias", block.node)
-        return peel_inserted_copies(self._roles.initial[element]), block.first
+        return self._before(block.node), block.first
 
     def _destination(self, output: StackedOutput | None) -> tuple[tuple[Dimension, ...], str]:
         """The dimensions of the stacked output over its buffer, and its element type."""

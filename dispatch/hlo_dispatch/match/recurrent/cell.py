@@ -24,7 +24,7 @@ class Cell:
     """A recurrent cell: its kind and the values that each of its pre-activations is the sum of."""
 
     kind: str
-    """What the kernel calls it: lstm, gru, gru_complement, tanh, relu."""
+    """What the kernel calls it."""
     gates: tuple[tuple[SourceElements, ...], ...]
     """The summands of each pre-activation, in the kernel's order of gates; GRU has its last gate's hidden ones apart,
     as a fourth."""
@@ -33,11 +33,23 @@ class Cell:
     def formula(self) -> str:
         return _NAMES[self.kind]
 
+    @property
+    def resets_behind(self) -> bool:
+        """Whether it is a GRU whose reset gate follows the product."""
+        return self.kind in ("gru", "gru_complement")
+
+    @property
+    def resets_first(self) -> bool:
+        """Whether it is a GRU whose reset gate precedes its second product."""
+        return self.kind in ("gru_reset_first", "gru_reset_first_complement")
+
 
 _NAMES = {
     "lstm": "lstm(x, h, c)",
     "gru": "gru(x, h)",
     "gru_complement": "gru(x, h)",
+    "gru_reset_first": "gru_reset_first(x, h)",
+    "gru_reset_first_complement": "gru_reset_first(x, h)",
     "tanh": "tanh(x·w + h·u)",
     "relu": "relu(x·w + h·u)",
 }
@@ -53,6 +65,8 @@ class Signature:
     cell_state: SourceElements | None
     state_count: int
     """How many results are the next states; what follows has to equal the first."""
+    proposal_count: int = 0
+    """How many of the last results are what products read."""
 
 
 def _sigmoid(x: Array) -> Array:
@@ -76,12 +90,24 @@ def _gru_complement(gates: Sequence[Array], state: Array, cell_state: Array) -> 
     return _gru((r, -z, n, hidden), state, cell_state)
 
 
+def _gru_reset_first(gates: Sequence[Array], state: Array, cell_state: Array) -> list[Array]:
+    r, z, n = gates
+    update = _sigmoid(z)
+    return [update * state + (1.0 - update) * np.tanh(n), _sigmoid(r) * state]
+
+
+def _gru_reset_first_complement(gates: Sequence[Array], state: Array, cell_state: Array) -> list[Array]:
+    r, z, n = gates
+    return _gru_reset_first((r, -z, n), state, cell_state)
+
+
 _Formula = Callable[[Sequence[Array], Array, Array], list[Array]]
-# By the number of results, products of the state and sums.
-_FORMULAS: Mapping[tuple[int, int, int], Mapping[str, _Formula]] = {
-    (2, 4, 4): {"lstm": _lstm},
-    (1, 3, 4): {"gru": _gru, "gru_complement": _gru_complement},
-    (1, 1, 1): {
+# By the number of results, products of the state, sums, and further results that products read.
+_FORMULAS: Mapping[tuple[int, int, int, int], Mapping[str, _Formula]] = {
+    (2, 4, 4, 0): {"lstm": _lstm},
+    (1, 3, 4, 0): {"gru": _gru, "gru_complement": _gru_complement},
+    (1, 3, 3, 1): {"gru_reset_first": _gru_reset_first, "gru_reset_first_complement": _gru_reset_first_complement},
+    (1, 1, 1, 0): {
         "tanh": lambda gates, state, cell_state: [np.tanh(gates[0])],
         "relu": lambda gates, state, cell_state: [np.maximum(gates[0], 0.0)],
     },
@@ -95,11 +121,13 @@ def recognise_cell(points: ElementwisePoints, signature: Signature, samples: int
     spread = np.where(np.arange(samples) % 4 == 0, 8.0, 1.5)
     values = {source: random.standard_normal(samples) * spread for source in points.sources}
     results = points.evaluate(values)
-    if any(not _are_close(kept, results[0]) for kept in results[signature.state_count :]):
+    count, last = signature.state_count, len(results) - signature.proposal_count
+    if any(not _are_close(kept, results[0]) for kept in results[count:last]):
         return None
+    wanted = [*results[:count], *results[last:]]
     states = {signature.state, signature.cell_state}
     sums = _sums(points, values, results, [source for source in values if source not in states], signature.hidden)
-    formulas = _FORMULAS.get((signature.state_count, len(signature.hidden), len(sums)))
+    formulas = _FORMULAS.get((count, len(signature.hidden), len(sums), signature.proposal_count))
     if formulas is None or not set(signature.hidden) <= set(values):
         return None
     zero = np.zeros(samples)
@@ -111,7 +139,7 @@ def recognise_cell(points: ElementwisePoints, signature: Signature, samples: int
         for kind, formula in formulas.items():
             with np.errstate(all="ignore"):
                 expected = formula(gates, state, memory)
-            if all(_are_close(one, other) for one, other in zip(results, expected, strict=False)):
+            if all(_are_close(one, other) for one, other in zip(wanted, expected, strict=True)):
                 return Cell(kind, tuple(order))
     return None
 

@@ -26,8 +26,9 @@ from hlo_dispatch.match.recurrent.elementwise_points import (
     SourceElements,
 )
 from hlo_dispatch.match.recurrent.loop_roles import LoopRoles
+from hlo_dispatch.match.recurrent.masks import find_mask
 from hlo_dispatch.match.recurrent.not_recurrent import NotRecurrent, refuse
-from hlo_dispatch.match.recurrent.products import Product, read_product
+from hlo_dispatch.match.recurrent.products import is_invariant, read_products
 from hlo_dispatch.match.recurrent.recurrent_match import RecurrentCall, match_of_recurrent
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Recurrent
@@ -88,18 +89,20 @@ def _may_be_recurrent(module: Module, loop: InstructionProto) -> bool:
 
 
 def _read(entry: Recurrent, node: Node, loop: CountedLoop) -> Match | Refusal | None:
-    products: dict[Node, Product] = {}
-    for dot in loop.body.nodes:
-        if dot.opcode == "dot":
-            product = read_product(loop, dot)
-            if product is None:
-                return None
-            products[dot] = product
-    states = {product.state for product in products.values() if product.state is not None}
-    has_input = any(loop.stacked_input(value) is not None for value in loop.body.nodes)
-    if len(states) != 1 or not has_input:
+    """None where no product reads a state, or the loop reads no sequence."""
+    products = {dot: read_products(loop, dot) for dot in loop.body.nodes if dot.opcode == "dot"}
+    states = {product.state for both in products.values() for product in both if product.state is not None}
+    if not states or all(loop.stacked_input(value) is None for value in loop.body.nodes):
         return None
     try:
+        mask = find_mask(loop.body)
+        if mask is not None:
+            refuse(f"%{mask.name} masks steps; masks and variable lengths stay with XLA", mask)
+        other = next((dot for dot, both in products.items() if not both), None)
+        if other is not None:
+            refuse(f"%{other.name} has no weights that all steps share", other)
+        if len(states) > 1:
+            refuse(f"products read {len(states)} states: a loop over several layers at once stays with XLA", node)
         return _RecurrentAttempt(entry, LoopRoles.of(node, loop, products, states.pop())).match()
     except NotRecurrent as error:
         return error.refusal
@@ -123,7 +126,7 @@ class _RecurrentAttempt:
         cell = self._cell(points, blocks)
         kinds = (self._is_hidden, self._is_input)
         hidden, inputs = ([self._only(gate, kind) for gate in cell.gates] for kind in kinds)
-        if cell.kind.startswith("gru"):  # the last gate's products are in two sums
+        if cell.resets_behind:  # the last gate's products are in two sums
             hidden, inputs = [*hidden[:2], hidden[3]], inputs[:3]
         found = [[blocks[source] for source in sources if source is not None] for sources in (hidden, inputs)]
         if any(len(sources) < len(hidden) for sources in found):
@@ -144,6 +147,10 @@ class _RecurrentAttempt:
             if kept is None:
                 refuse(f"the loop keeps %{roles.output.written.name} of every step, not the state", roles.node)
             results.append((roles.output.written, rows * kept[0][1] + units * kept[1][1]))
+        for data in roles.proposals:
+            if data.sizes != [roles.rows[0], roles.units[0]]:
+                refuse(f"a product reads %{data.node.name}, which is no row of as many units as the state", roles.node)
+            results.append((data.node, rows * data.strides[0] + units * data.strides[1]))
         try:
             return ElementwisePoints(results, self._is_source)
         except NotElementwise as error:
@@ -152,13 +159,10 @@ class _RecurrentAttempt:
     def _cell(self, points: ElementwisePoints, blocks: Mapping[SourceElements, Block]) -> Cell:
         roles, loop = self._roles, self._roles.loop
         if any(loop.element_of(source.node) == loop.induction_element for source in blocks):
-            refuse("what the body computes depends on the step's number; masks stay with XLA", roles.node)
-        mask = next((source.node for source in blocks if source.node.shape.element_type == "pred"), None)
-        if mask is not None:
-            refuse(f"%{mask.name} masks steps; masks and variable lengths stay with XLA", mask)
+            refuse("what the body computes depends on the step's number", roles.node)
         states = [self._state_source(blocks, element) for element in (*roles.carried, None)][:2]
         hidden = tuple(source for source in blocks if self._is_hidden(source))
-        signature = Signature(hidden, states[0], states[1], len(roles.carried))
+        signature = Signature(hidden, states[0], states[1], len(roles.carried), len(roles.proposals))
         cell = recognise_cell(points, signature, len(self._samples[0]))
         if cell is None:
             sentence = "what the body computes from products and state is no LSTM, GRU or plain recurrent cell"
@@ -167,16 +171,15 @@ class _RecurrentAttempt:
 
     def _is_source(self, node: Node) -> bool:
         loop = self._roles.loop
-        is_product = node in self._roles.products
-        return is_product or loop.element_of(node) is not None or loop.stacked_input(node) is not None
+        is_known = node in self._roles.products or is_invariant(loop, node)
+        return is_known or loop.element_of(node) is not None or loop.stacked_input(node) is not None
 
     def _is_hidden(self, source: SourceElements) -> bool:
-        product = self._roles.products.get(source.node)
-        return product is not None and product.state is not None
+        return self._roles.product(source.node, of_input=False) is not None
 
     def _is_input(self, source: SourceElements) -> bool:
-        product = self._roles.products.get(source.node)
-        return source.node.opcode == "dynamic-slice" if product is None else product.state is None
+        is_product = self._roles.product(source.node, of_input=True) is not None
+        return is_product or source.node.opcode == "dynamic-slice"
 
     def _only(self, gate: Sequence[SourceElements], is_kind: Callable[[SourceElements], bool]) -> SourceElements | None:
         found = [source for source in gate if is_kind(source)]

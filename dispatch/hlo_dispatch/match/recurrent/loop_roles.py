@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hlo_dispatch.analysis.counted_loop import CountedLoop, StackedOutput
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, rebase_dimensions
+from hlo_dispatch.analysis.strided_view import Dimension, View, rebase_dimensions
 from hlo_dispatch.ir.shape import FLOAT_TYPES
 from hlo_dispatch.match.recurrent.not_recurrent import refuse
 from hlo_dispatch.match.recurrent.products import Product
@@ -19,7 +19,7 @@ class LoopRoles:
 
     node: Node
     loop: CountedLoop
-    products: Mapping[Node, Product]
+    products: Mapping[Node, Sequence[Product]]
     """All products of the body."""
     carried: tuple[int, ...]
     """The elements that are states, the one that products read first."""
@@ -29,7 +29,7 @@ class LoopRoles:
     units: Dimension
 
     @classmethod
-    def of(cls, node: Node, loop: CountedLoop, products: Mapping[Node, Product], state: int) -> LoopRoles:
+    def of(cls, node: Node, loop: CountedLoop, products: Mapping[Node, Sequence[Product]], state: int) -> LoopRoles:
         """
         Raises:
             NotRecurrent: the loop carries something else.
@@ -41,7 +41,8 @@ class LoopRoles:
         waiting = next((one for one in replaced if one.proto.control_predecessor_ids), None)
         if waiting is not None:
             refuse("the instruction has control predecessors", waiting, "control-dependency")
-        rows, units = next(product.data for product in products.values() if product.state is not None).dimensions
+        read = (product for both in products.values() for product in both)
+        rows, units = next(product.data for product in read if product.state is not None).dimensions
         carried, output = _carried(node, loop, state)
         shape = loop.next_state[state].shape
         if shape.element_type not in FLOAT_TYPES or rows[0] * units[0] != shape.elements:
@@ -57,6 +58,17 @@ class LoopRoles:
     def state(self) -> Node:
         """The next state."""
         return self.loop.next_state[self.carried[0]]
+
+    def product(self, dot: Node, *, of_input: bool) -> Product | None:
+        """The dot as a product of the input, or of the state and what is computed of it; None: it is none."""
+        found = self.products.get(dot, ())
+        return next((product for product in found if (product.access is not None) == of_input), None)
+
+    @property
+    def proposals(self) -> list[View]:
+        """Computed values that products read."""
+        read = (product for both in self.products.values() for product in both)
+        return [product.data for product in read if product.state is None and product.access is None]
 
     def written_dimensions(self, output: StackedOutput) -> tuple[Dimension, ...] | None:
         """The state's dimensions over the buffer of one slice of a stacked output; None: it has others."""
@@ -80,7 +92,8 @@ def _carried(node: Node, loop: CountedLoop, state: int) -> tuple[tuple[int, ...]
         else:
             outputs.append(output)
     shape = loop.next_state[state].shape
-    if len(carried) > 2 or any(loop.next_state[element].shape != shape for element in carried):
+    others = (replace(loop.next_state[e].shape, element_type=shape.element_type) for e in carried)
+    if len(carried) > 2 or any(other != shape for other in others):
         refuse(f"the loop carries %{loop.next_state[carried[-1]].name} beside a cell's state", node)
     if len(outputs) > 1:
         names = ", ".join(f"%{output.written.name}" for output in outputs[:3])

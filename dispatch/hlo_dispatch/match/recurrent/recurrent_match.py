@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,10 @@ class RecurrentCall:
     """Of the state: (units, gates · units)."""
     input_weights: View | None
     """(inputs, gates · units); None: the source consists of pre-activations."""
+    candidate_weights: View | None
+    """Of a GRU that resets first: those of its second product, (units, units)."""
     hidden_blocks: tuple[int, ...]
-    """For each gate, which block of columns of the weights it has."""
+    """For each gate with such a product, which block of columns of the weights it has."""
     input_blocks: tuple[int, ...]
     bias: View | None
     states: tuple[View, ...]
@@ -39,17 +42,18 @@ class RecurrentCall:
 
     @property
     def operands(self) -> tuple[View, ...]:
-        optional = (view for view in (self.input_weights, self.bias) if view is not None)
+        optional = (view for view in (self.input_weights, self.candidate_weights, self.bias) if view is not None)
         return (self.source, self.weights, *optional, *self.states)
 
     @property
     def multiply_adds(self) -> int:
         steps, rows = self.source.sizes[:2]
-        inputs = 0 if self.input_weights is None else self.input_weights.sizes[0]
-        return steps * rows * (inputs + self.weights.sizes[0]) * self.weights.sizes[1]
+        matrices = (self.weights, self.input_weights, self.candidate_weights)
+        return steps * rows * sum(math.prod(view.sizes) for view in matrices if view is not None)
 
     def attributes(self) -> dict[str, Any]:
-        roles = {"src": self.source, "weights": self.weights, "input_weights": self.input_weights, "bias": self.bias}
+        roles = {"src": self.source, "weights": self.weights, "input_weights": self.input_weights}
+        roles |= {"candidate_weights": self.candidate_weights, "bias": self.bias}
         roles |= dict(zip(("state", "cell_state"), self.states, strict=False))
         attributes: dict[str, Any] = {"cell": self.cell.kind, "reversed": int(self.is_reversed)}
         attributes |= {"hidden_blocks": list(self.hidden_blocks), "input_blocks": list(self.input_blocks)}

@@ -1,13 +1,15 @@
 """Loop accumulators: elements of a loop's tuple to which each iteration adds products and sums of its values.
 
 The backward pass of a scan accumulates the gradients of what all iterations share: dW += x_t^T g_t, db += sum of g_t's
-rows. Nothing else reads such an element inside the loop, so that all its summands may be added behind the loop.
+rows. Nothing else reads such an element inside the loop, so that all its summands may be added behind the loop. Several
+elements may each add a slice of one product: the gradients of weights that the forward pass joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element
 from hlo_dispatch.analysis.counted_loop import CountedLoop
@@ -17,7 +19,7 @@ from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
 from hlo_dispatch.match.reduction import reduces
 
 _ELEMENT_TYPES = FLOAT_TYPES | {"f64"}
-_REARRANGING = frozenset(("bitcast", "copy", "reshape", "transpose", INSERTED_COPY))
+_REARRANGING = frozenset(("bitcast", "copy", "reshape", "slice", "transpose", INSERTED_COPY))
 _MAX_EXPRESSION = 64
 """Instructions of one iteration's expression."""
 
@@ -74,6 +76,15 @@ class Accumulator:
         """Index in the loop's tuple."""
         return self.element.proto.tuple_index
 
+    @cached_property
+    def covered(self) -> frozenset[Node]:
+        """Every instruction that is of no use in the loop without the element."""
+        return frozenset((*self.expression, *(summand.node for summand in self.summands)))
+
+    def is_alone_in(self, covered: frozenset[Node]) -> bool:
+        """Whether nothing outside of these instructions reads a value of the expression."""
+        return all(node is self.result or covered.issuperset(node.users) for node in self.covered)
+
 
 def with_leading_dimension(shape: Shape, size: int) -> Shape:
     """The shape with one more dimension in front of all others, outermost in memory."""
@@ -81,14 +92,15 @@ def with_leading_dimension(shape: Shape, size: int) -> Shape:
     return replace(shape, dimensions=(size, *shape.dimensions), minor_to_major=order)
 
 
-def find_accumulators(loop: CountedLoop, read_outside: set[int]) -> Iterator[Accumulator]:
-    """The accumulators of a loop.
+def find_accumulators(loop: CountedLoop, read_outside: set[int]) -> list[list[Accumulator]]:
+    """The accumulators of a loop; those of one list share a summand, and move together.
 
     Args:
         read_outside: indexes of the elements that the loop's condition reads.
     """
     root = loop.body.root
     elements = {node.proto.tuple_index: node for node in loop.body.nodes if is_parameter_element(node)}
+    found: list[Accumulator] = []
     for index, result in enumerate(root.operands):
         element = elements.get(index)
         if element is None or index in read_outside or result.users != [root] or root.operands.count(result) > 1:
@@ -97,7 +109,28 @@ def find_accumulators(loop: CountedLoop, read_outside: set[int]) -> Iterator[Acc
             continue
         accumulator = _Expression(loop.body, element, result).accumulator()
         if accumulator is not None:
-            yield accumulator
+            found.append(accumulator)
+    return _sharing(_not_read_elsewhere(found))
+
+
+def _not_read_elsewhere(accumulators: list[Accumulator]) -> list[Accumulator]:
+    """Those whose values nothing but these accumulators reads."""
+    while True:
+        covered = frozenset(node for one in accumulators for node in one.covered)
+        remaining = [one for one in accumulators if one.is_alone_in(covered)]
+        if len(remaining) == len(accumulators):
+            return remaining
+        accumulators = remaining
+
+
+def _sharing(accumulators: Sequence[Accumulator]) -> list[list[Accumulator]]:
+    """Lists of accumulators that share instructions with one another."""
+    list_of: dict[Node, list[Accumulator]] = {}
+    for one in accumulators:
+        shared = {id(found): found for node in one.covered if (found := list_of.get(node)) is not None}
+        joined = [*(other for found in shared.values() for other in found), one]
+        list_of.update((node, joined) for other in joined for node in other.covered)
+    return list({id(found): found for found in list_of.values()}.values())
 
 
 class _Expression:
@@ -112,13 +145,9 @@ class _Expression:
         """The element as an accumulator; None where it is none."""
         if not self._follow_element() or not self._summands:
             return None
-        inside = self._inside
-        covered = inside.union(summand.node for summand in self._summands)
-        used_elsewhere = (n for n in covered if n is not self._result and not covered.issuperset(n.users))
-        if next(used_elsewhere, None) is not None or any(node.proto.control_predecessor_ids for node in covered):
-            return None
-        expression = tuple(sorted(inside, key=lambda node: node.index))
-        return Accumulator(self._element, self._result, expression, tuple(self._summands))
+        expression = tuple(sorted(self._inside, key=lambda node: node.index))
+        found = Accumulator(self._element, self._result, expression, tuple(self._summands))
+        return None if any(node.proto.control_predecessor_ids for node in found.covered) else found
 
     def _follow_element(self) -> bool:
         """Follow the element's only use to the result; whether it is added to there, once and with factor 1."""
@@ -134,7 +163,7 @@ class _Expression:
                 other = node.operands[node.operands[0] is before]
                 if not self._add_summands(other):
                     return False
-            elif not _is_linear(node) or node.opcode == "negate":
+            elif not _is_linear(node) or node.opcode in ("negate", "slice"):
                 return False
         return True
 
@@ -157,7 +186,7 @@ class _Expression:
 
 
 def _is_linear(node: Node) -> bool:
-    """Whether it rearranges, negates or converts the elements of a floating-point value."""
+    """Whether it rearranges, selects, negates or converts elements of a floating-point value."""
     if node.opcode == "convert":
         return {node.shape.element_type, node.operands[0].shape.element_type} <= _ELEMENT_TYPES
     return node.opcode in _REARRANGING or node.opcode == "negate"

@@ -41,7 +41,7 @@ def draft_body(module: Module, plan: MotionPlan, layout: StateLayout, threads: i
         RewriteUnsupported: an instruction has a control dependency on one that is removed.
     """
     graph = plan.loop.body
-    covered = {node for one in plan.accumulators for node in (*one.expression, *(s.node for s in one.summands))}
+    covered = {node for one in plan.accumulators for node in one.covered}
     result_of = {one.index: one.result for one in plan.accumulators}
     rewriter = ComputationRewriter(module, graph, threads, covered=covered, results=result_of.values())
     editor = rewriter.editor

@@ -18,6 +18,7 @@ from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.passes.accumulation_code_motion.accumulators import (
     Accumulator,
     StackedOperand,
+    Summand,
     find_accumulators,
     with_leading_dimension,
 )
@@ -67,26 +68,35 @@ class MotionPlan:
 def plan_motion(instruction: InstructionProto, loop: CountedLoop, read_by_condition: set[int]) -> MotionPlan:
     """Plan the motion of a loop's accumulators, the largest ones first, where the bytes moved become fewer."""
     plan = MotionPlan(instruction, loop)
-    found = sorted(find_accumulators(loop, read_by_condition), key=lambda found: -found.element.shape.bytes)
+    found = sorted(find_accumulators(loop, read_by_condition), key=lambda together: -_bytes_of(together))
     limit = max(_FREE_BYTES, sum(shape_of(shape).bytes for shape in instruction.shape.tuple_shapes[:]))
     new: dict[Stack, None] = {}
-    sums: list[Accumulator] = []
-    for accumulator in found:
-        if not all(summand.is_product for summand in accumulator.summands):
-            sums.append(accumulator)
-        elif (stacks := _stacks_of(accumulator, plan)) is not None:
+    sums: list[list[Accumulator]] = []
+    for together in found:
+        if not all(summand.is_product for summand in _summands(together)):
+            sums.append(together)
+        elif (stacks := _stacks_of(together, plan)) is not None:
             more = dict.fromkeys(stack for stack in stacks.values() if stack.element is None and stack not in new)
-            spent, saved = _STACK_ACCESSES * _bytes(more), loop.trips * _saved(accumulator)
+            spent, saved = _STACK_ACCESSES * _bytes(more), loop.trips * sum(map(_saved, together))
             if saved >= _LEAST_RATIO * spent and _bytes(new | more) <= limit:
-                plan.accumulators.append(accumulator)
+                plan.accumulators += together
                 plan.stack_of |= stacks
                 new |= more
     plan.new_stacks = list(new)
-    for accumulator in sums if plan.accumulators else ():
-        if (stacks := _known_stacks(accumulator, plan)) is not None:
-            plan.accumulators.append(accumulator)
+    for together in sums if plan.accumulators else ():
+        if (stacks := _known_stacks(together, plan)) is not None:
+            plan.accumulators += together
             plan.stack_of |= stacks
     return plan
+
+
+def _summands(accumulators: Iterable[Accumulator]) -> Iterable[Summand]:
+    """All summands, each once."""
+    return {summand.node: summand for one in accumulators for summand in one.summands}.values()
+
+
+def _bytes_of(accumulators: Iterable[Accumulator]) -> int:
+    return sum(one.element.shape.bytes for one in accumulators)
 
 
 def _saved(accumulator: Accumulator) -> int:
@@ -97,10 +107,10 @@ def _bytes(stacks: Iterable[Stack]) -> int:
     return sum(stack.shape.bytes for stack in stacks)
 
 
-def _stacks_of(accumulator: Accumulator, plan: MotionPlan) -> dict[StackedOperand, Stack] | None:
-    """The stack of each operand of an accumulator's products; None where the iterations cannot be numbered."""
+def _stacks_of(accumulators: Iterable[Accumulator], plan: MotionPlan) -> dict[StackedOperand, Stack] | None:
+    """The stack of each operand of the accumulators' products; None where the iterations cannot be numbered."""
     found: dict[StackedOperand, Stack] = {}
-    for summand in accumulator.summands:
+    for summand in _summands(accumulators):
         slices = [_existing(operand, plan.loop) for operand in summand.operands]
         leading = next((stack for stack in slices if stack is not None), None) or _numbering(plan.loop)
         if leading is None:
@@ -113,11 +123,11 @@ def _stacks_of(accumulator: Accumulator, plan: MotionPlan) -> dict[StackedOperan
     return found
 
 
-def _known_stacks(accumulator: Accumulator, plan: MotionPlan) -> dict[StackedOperand, Stack] | None:
+def _known_stacks(accumulators: Iterable[Accumulator], plan: MotionPlan) -> dict[StackedOperand, Stack] | None:
     """The stack of each operand, as far as other accumulators need it; None where one of them does not."""
     by_value = {stack.value: stack for stack in plan.stack_of.values()}
     found: dict[StackedOperand, Stack] = {}
-    for summand in accumulator.summands:
+    for summand in _summands(accumulators):
         for operand in summand.operands:
             stack = plan.stack_of.get(operand) if summand.is_product else by_value.get(operand.value)
             if stack is None:

@@ -35,6 +35,7 @@ class MovedSums:
         self._initial = caller.instruction_of[self._loop.operand_ids[0]].operand_ids[:]
         """Ids of the values with which the loop begins."""
         self._operands: dict[StackedOperand, int] = {}
+        self._summands: dict[Node, int] = {}
         self._index_of = {stack: index for index, stack in layout.stacks.items()}
 
     def draft(self) -> Editor:
@@ -112,7 +113,12 @@ class MovedSums:
         return self._fusion(builder, inner, inner.computation.instructions[-1], list(values.values())).id
 
     def _summand(self, summand: Summand) -> int:
-        """Id of the sum of what all iterations add."""
+        """Id of the sum of what all iterations add, of which several accumulators may add slices."""
+        if summand.node not in self._summands:
+            self._summands[summand.node] = self._summed(summand)
+        return self._summands[summand.node]
+
+    def _summed(self, summand: Summand) -> int:
         operands = [self._operand(operand) for operand in summand.operands]
         builder = self._editor.after(self._loop.id, summand.node.proto)
         if summand.node.opcode == "reduce":

@@ -99,6 +99,7 @@ class _Hoister:
         tuple_indices = [*dead_elements, *range(count, count + len(values) - len(dead_elements))]
         elements = dict(zip(tuple_indices, values, strict=True))
         state = replace_elements(self._caller, self._control_flow, number, elements)
+        self._caller.remove_dead_code()
         callee = self._callee_draft(partition, tuple_indices, state.shape)
         prepacked |= names
         changed = commit(self._module, [callee, self._caller])
