@@ -71,7 +71,7 @@ turn{n} {{ g = {state} parameter(0)
     return f"{''.join(inside)}\nENTRY main {{ {chr(10).join(outside)}\n ROOT t = {F} negate(h{units}) }}"
 
 
-def accumulations(units: int) -> str:
+def accumulated_sums(units: int) -> str:
     """A loop that accumulates the products of the slices of many arrays."""
     stack, index = "f32[5,8,32]{2,1,0}", '"known_init_step":{"init":"0","step":"1"},"known_induction_variable":'
     state = f"(s32[], {', '.join([F] * units + [stack] * units)})"
@@ -157,7 +157,7 @@ def steps(module: str, policy: str) -> int:
 
 
 @pytest.mark.parametrize("policy", ["always", "stored"])
-@pytest.mark.parametrize("program", [updates, loops, accumulations, branches, elementwise])
+@pytest.mark.parametrize("program", [updates, loops, accumulated_sums, branches, elementwise])
 def test_four_times_the_program_takes_four_times_the_steps(program: Any, policy: str) -> None:
     rewrite(serialized(program(2)), policy=policy)  # what is done once in a process
     small, large = steps(program(UNITS), policy), steps(program(TIMES * UNITS), policy)
