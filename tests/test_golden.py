@@ -34,10 +34,10 @@ GOLDEN = Path(__file__).with_name("golden")
 ACCEPTED = sorted(GOLDEN.glob("*/*.before.hlo"))
 REFUSED = sorted(GOLDEN.glob("*/*.refused.hlo"))
 NAMES = {
-    "f32": "float32", "bf16": "bfloat16", "f16": "float16", "pred": "bool", "s32": "int32", "s8": "int8",
+    "f32": "float32", "bf16": "bfloat16", "f16": "float16", "pred": "bool", "s32": "int32", "s8": "int8", "u8": "uint8",
     "s4": "int4", "c64": "complex64",
 }  # fmt: skip
-INTEGERS = {"s8": (-128, 128), "s4": (-8, 8)}
+INTEGERS = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8)}
 BINARY_SIGNS = {
     "add": " + ", "subtract": " - ", "multiply": " · ", "divide": " / ", "maximum": " max ", "minimum": " min ",
 }  # fmt: skip

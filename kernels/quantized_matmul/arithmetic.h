@@ -16,6 +16,7 @@ struct Panel {
   const void* weights;
   int64_t weights_stride;        // from row to row for row-major weights, else from column to column
   const void* end;               // of the buffer that the weights are in: so far may be read
+  uint8_t weights_flip;          // bits of weights of four bits, two in a byte, that are the other way round
   const float* scales;           // null: there are none
   int64_t scales_row_stride;     // from group to group
   int64_t scales_column_stride;  // from column to column; 1 for row-major weights

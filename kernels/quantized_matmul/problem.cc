@@ -14,6 +14,8 @@ namespace hlo_dispatch::quantized_matmul {
 namespace {
 
 constexpr int64_t kMaxBytesEach = 4;
+// Of unsigned numbers of four bits, which are read as signed ones.
+constexpr float kUnsignedZero = 8;
 constexpr int64_t kMaxPerDimension = std::numeric_limits<int>::max();
 // Whose epilogue it is, in messages; operands of two bytes are widened for it.
 constexpr EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
@@ -27,7 +29,9 @@ WeightsType ReadType(const std::string& name) {
   Invalid("attribute 'weights_type': expected s4, s8, bf16 or f32, got '" + name + "'");
 }
 
-xla::ffi::DataType BufferType(WeightsType type) {
+xla::ffi::DataType BufferType(const Weights& weights) {
+  if (weights.block > 0) return xla::ffi::U8;
+  const WeightsType type = weights.type;
   if (type == WeightsType::kS4) return xla::ffi::S4;
   if (type == WeightsType::kS8) return xla::ffi::S8;
   return type == WeightsType::kBF16 ? xla::ffi::BF16 : xla::ffi::F32;
@@ -35,7 +39,8 @@ xla::ffi::DataType BufferType(WeightsType type) {
 
 // What XLA says that a buffer has, which counts a byte for each number of four bits.
 int64_t DeclaredBytes(const Weights& weights) {
-  return weights.type == WeightsType::kS4 ? weights.elements : WeightBytes(weights.type, weights.elements);
+  return weights.type == WeightsType::kS4 && weights.block == 0 ? weights.elements
+                                                                : WeightBytes(weights.type, weights.elements);
 }
 
 // Throws where weights of four bits do not begin where a byte does.
@@ -46,8 +51,30 @@ void CheckPairs(const Weights& weights) {
   Unsupported("weights: expected s4 in rows or columns of an even number, each beginning with a byte");
 }
 
+// Of bytes with two numbers each; 0: they are numbers themselves.
+int64_t ReadBlock(const Attributes& attributes) {
+  if (!attributes.Has("weights_block")) return 0;
+  const int64_t block = attributes.Integer("weights_block");
+  if (block < 2 || block % 2 != 0) {
+    Invalid("attribute 'weights_block': expected an even number, at least 2, got " + std::to_string(block));
+  }
+  if (attributes.Text("weights_type") != "u8") {
+    Invalid("attribute 'weights_block': expected weights of u8, got " + attributes.Text("weights_type"));
+  }
+  return block;
+}
+
+// Throws unless blocks lie one behind the other along what is contiguous, and are what is summed up if they are larger
+// than a byte.
+void CheckBlocks(const Weights& weights) {
+  if (weights.block <= 2) return;
+  if (!weights.has_contiguous_columns && weights.depth % weights.block == 0) return;
+  Unsupported("weights: expected blocks of " + std::to_string(weights.block) + " along what is summed up");
+}
+
 Weights ReadWeights(const Attributes& attributes) {
-  const WeightsType type = ReadType(attributes.Text("weights_type"));
+  const int64_t block = ReadBlock(attributes);
+  const WeightsType type = block > 0 ? WeightsType::kS4 : ReadType(attributes.Text("weights_type"));
   if (attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0) {
     Invalid("attribute 'weights_reversed': expected weights with spatial dimensions");
   }
@@ -69,7 +96,7 @@ Weights ReadWeights(const Attributes& attributes) {
   const int64_t extent = Extent(dims, strides, "weights");
   Bytes(extent, kMaxBytesEach, "weights");
   CheckApart(dims, strides, "weights");
-  Weights weights{type, dims[dims.size() - 2], dims.back(), false, 0, 0, extent};
+  Weights weights{type, dims[dims.size() - 2], dims.back(), false, 0, 0, extent, block};
   if (attributes.Has("weights_elements") || attributes.Has("weights_offset")) {
     weights.offset = attributes.Integer("weights_offset");
     weights.elements = attributes.Integer("weights_elements");
@@ -92,6 +119,7 @@ Weights ReadWeights(const Attributes& attributes) {
   // Nothing is reached along one element, but addresses are computed with its stride.
   if ((weights.has_contiguous_columns ? weights.depth : weights.columns) == 1) weights.distance = 0;
   CheckPairs(weights);
+  CheckBlocks(weights);
   return weights;
 }
 
@@ -112,7 +140,42 @@ std::optional<Scales> ReadScales(const Attributes& attributes, const Weights& we
   if (weights.type != WeightsType::kS4 && weights.type != WeightsType::kS8) {
     Unsupported("scales: expected weights of s4 or s8 where groups of them have scales");
   }
+  if (weights.block > 2 && group % weights.block != 0) {
+    Unsupported("scales: expected groups of whole blocks of weights");
+  }
   return Scales{std::move(array), matrix, group};
+}
+
+std::optional<Zeros> ReadZeros(const Attributes& attributes, const Weights& weights,
+                               const std::optional<Scales>& scales) {
+  Zeros zeros{weights.block > 0 ? -kUnsignedZero : 0.0f, std::nullopt, {}, 1};
+  if (attributes.Has("weights_zero")) zeros.constant += attributes.Real("weights_zero");
+  if (scales.has_value()) zeros.groups = scales->matrix.rows;
+  if (attributes.Has("zeros_type")) {
+    zeros.array = ReadArray(attributes, "zeros");
+    std::vector<int64_t> dims = zeros.array->dims;
+    if (dims.size() < 2) Invalid("zeros: expected at least 2 dimensions, got 1");
+    int64_t& groups = dims[dims.size() - 2];
+    if (!scales.has_value()) zeros.groups = groups;
+    if ((groups != 1 && groups != zeros.groups) || (dims.back() != 1 && dims.back() != weights.columns) ||
+        weights.depth % zeros.groups != 0) {
+      Invalid("zeros: expected one for each of " + std::to_string(weights.columns) +
+              " columns and each of some groups");
+    }
+    groups = zeros.groups;
+    dims.back() = weights.columns;
+    zeros.matrix = RowsAndColumns::Of(*zeros.array, dims);
+    if (zeros.matrix.rows != zeros.groups) Invalid("zeros: expected one matrix for all products");
+  } else if (zeros.constant == 0.0f) {
+    return std::nullopt;
+  }
+  if (weights.type != WeightsType::kS4 && weights.type != WeightsType::kS8) {
+    Unsupported("zeros: expected weights of s4, s8 or u8");
+  }
+  if (weights.block > 2 && weights.depth / zeros.groups % weights.block != 0) {
+    Unsupported("zeros: expected groups of whole blocks of weights");
+  }
+  return zeros;
 }
 
 // The source itself; throws unless the three are one product.
@@ -148,6 +211,7 @@ Problem::Problem(const Provider& provider, const Attributes& attributes)
       destination(RowsAndColumns::Of(destination_array, destination_array.dims)),
       weights(ReadWeights(attributes)),
       scales(ReadScales(attributes, weights)),
+      zeros(ReadZeros(attributes, weights, scales)),
       epilogue(provider, attributes, destination_array, kOwner) {
   if (destination.rows > kMaxRows && !has_integer_weights()) {
     Unsupported("dst: expected at most " + std::to_string(kMaxRows) + " rows of products with f32 or bf16, got " +
@@ -156,8 +220,9 @@ Problem::Problem(const Provider& provider, const Attributes& attributes)
 }
 
 std::vector<BufferSpec> Problem::operands() const {
-  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", BufferType(weights.type), DeclaredBytes(weights)}};
+  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", BufferType(weights), DeclaredBytes(weights)}};
   if (scales.has_value()) specs.push_back(SpecOf(scales->array));
+  if (zeros.has_value() && zeros->array.has_value()) specs.push_back(SpecOf(*zeros->array));
   for (const StridedArray& operand : epilogue.operands()) specs.push_back(SpecOf(operand));
   return specs;
 }

@@ -30,6 +30,12 @@ struct Weights {
   int64_t distance;             // between rows, or between columns
   int64_t offset;               // of the first one in its buffer
   int64_t elements;             // of the whole buffer
+  // Of unsigned numbers of four bits in bytes (u8), a block of so many has its first half in the lower bits of as many
+  // bytes, and its second half in the upper bits. 0: they are none.
+  int64_t block;
+
+  // Bits to flip: of unsigned numbers the signs, so that 0 to 15 are -8 to 7.
+  uint8_t flip() const { return block > 0 ? 0x88 : 0; }
 };
 
 // Of so many weights; those of four bits share a byte, and there is an even number of them.
@@ -43,6 +49,14 @@ struct Scales {
   int64_t group;  // rows of weights in each
 };
 
+// What is subtracted from integer weights before they are scaled.
+struct Zeros {
+  float constant;                     // from all of them
+  std::optional<StridedArray> array;  // (groups, columns), or 1 where one number is for all
+  RowsAndColumns matrix;              // of the array
+  int64_t groups;                     // of rows of weights
+};
+
 struct Problem {
   // Throws Failure(kUnsupported) for what this kernel has nothing for.
   Problem(const Provider& provider, const Attributes& attributes);
@@ -51,6 +65,7 @@ struct Problem {
   RowsAndColumns source, destination;
   Weights weights;
   std::optional<Scales> scales;
+  std::optional<Zeros> zeros;
   Epilogue epilogue;
 
   std::vector<BufferSpec> operands() const;

@@ -1,6 +1,9 @@
 // hlo_dispatch.own.narrow_product
 //
-//   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * weights[k, n] * scales[k / group, n] )
+//   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * (weights[k, n] - zeros[k / group, n]) *
+//                                           scales[k / group, n] )
+//
+// Zero points lie as scales do, behind them (zeros_type, zeros_dims, zeros_strides), or are one number (weights_zero).
 //
 // Weight-only quantized matmul. With few rows (GEMV for one) it is bound by reading the weights from memory, so they
 // are read once, in their own layout; s4 and s8 are dequantized in registers. With more rows integers are widened in
@@ -21,7 +24,9 @@
 #include "common/rounding.h"
 #include "quantized_matmul/arithmetic.h"
 #include "quantized_matmul/halves.h"
+#include "quantized_matmul/interleaved_source.h"
 #include "quantized_matmul/problem.h"
+#include "quantized_matmul/zero_points.h"
 
 namespace hlo_dispatch::quantized_matmul {
 
@@ -123,19 +128,28 @@ class QuantizedMatmul final : public Routine {
   std::string implementation() const override {
     const char* const type = ByType("s4", "s8", "bf16", "f32");
     return std::string("narrow:") + (tiles_ != nullptr ? tiles_->name : arithmetic_.name) + ":" + type +
-           (problem_.scales.has_value() ? ":groups" : "") + (problem_.weights.has_contiguous_columns ? "" : ":rows") +
+           (problem_.weights.block > 0 ? ":packed" : "") + (problem_.scales.has_value() ? ":groups" : "") +
+           (problem_.zeros.has_value() ? ":zeros" : "") + (problem_.weights.has_contiguous_columns ? "" : ":rows") +
            (tiles_ != nullptr ? ":tiles" : "");
   }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const bool is_bf16 = tiles_ != nullptr && tiles_->multiplies_bf16;
-    const Source source(problem_.source_array, problem_.source, is_bf16, buffers.operands[0]);
+    const InterleavedSource ordered(problem_, buffers.operands[0]);
+    const Source source(ordered.array(), ordered.matrix(), is_bf16, ordered.buffer());
     const std::optional<GroupScales> scales = ReadGroupScales(buffers);
     std::vector<WidenedValues> others;
     std::vector<const float*> operands;
+    const bool has_zeros = problem_.zeros.has_value() && problem_.zeros->array.has_value();
     const size_t ahead = scales.has_value() ? 3 : 2;
+    std::optional<ZeroPoints> zeros;
+    if (problem_.zeros.has_value()) {
+      const WidenedMatrix wide(ordered.array(), ordered.matrix(), ordered.buffer());
+      zeros.emplace(problem_, wide, has_zeros ? buffers.operands[ahead] : nullptr);
+    }
+    const size_t first_other = ahead + (has_zeros ? 1 : 0);
     for (size_t i = 0; i < problem_.epilogue.operands().size(); ++i) {
-      others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + ahead]);
+      others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + first_other]);
       operands.push_back(others.back().begin());
     }
     const int64_t columns = problem_.weights.columns;
@@ -150,6 +164,11 @@ class QuantizedMatmul final : public Routine {
       values = separate_sums.get();
     }
     const auto finish = [&](const Tile& tile) {
+      if (zeros.has_value()) {
+        const float* const first = scales.has_value() ? scales->first : nullptr;
+        const int64_t distance = scales.has_value() ? scales->distance : 0;
+        zeros->Subtract(tile, first, distance, scales.has_value() ? scales->step : 0, values, sums.row_stride);
+      }
       if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, tile, operands);
       if (separate_sums != nullptr) {
         StoreRounded(values, tile, problem_.destination_array, problem_.destination, buffers.results[0]);
@@ -263,7 +282,7 @@ class QuantizedMatmul final : public Routine {
     for (int64_t column = tile.column_begin; column < tile.column_end; column += width) {
       MultiplyPanel({source.At(tile.row_begin, piece.first), source.row_stride(), rows, piece.last - piece.first,
                      buffer + WeightBytes(weights.type, weights.offset + before + column * step), weights.distance,
-                     buffer + WeightBytes(weights.type, weights.elements),
+                     buffer + WeightBytes(weights.type, weights.elements), weights.flip(),
                      scales.has_value() ? scales->first + piece.first / group * scales->distance + column * scales->step
                                         : nullptr,
                      scales.has_value() ? scales->distance : 0, scales.has_value() ? scales->step : 0, group,

@@ -65,7 +65,7 @@ HLO_DISPATCH_INLINE Pair RowOfTile(const Panel& panel, int64_t k) {
   } else {
     uint8_t bytes[kTileColumns] = {};
     __builtin_memcpy(bytes, Address(weights), static_cast<size_t>(panel.columns * kLine / kPerLine<P>));
-    return WidenedPair(WeightsAt<P>(bytes));
+    return WidenedPair(WeightsAt<P>(bytes, panel));
   }
 }
 

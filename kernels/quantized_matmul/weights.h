@@ -27,7 +27,8 @@ constexpr int64_t kLine = 64;
 // from one goes by even numbers.
 struct FourBits {
   const uint8_t* bytes;
-  HLO_DISPATCH_INLINE FourBits operator+(int64_t count) const { return {bytes + count / 2}; }
+  uint8_t flip;  // these bits: 0, or the sign of both where 0 to 15 are -8 to 7
+  HLO_DISPATCH_INLINE FourBits operator+(int64_t count) const { return {bytes + count / 2, flip}; }
 };
 
 template <typename P>
@@ -59,7 +60,8 @@ HLO_DISPATCH_INLINE Vector Widened(const float* from) { return Load(from); }
 // four bits. What stands above them does not matter.
 HLO_DISPATCH_INLINE Vector Widened(FourBits from) {
 #if defined(__AVX512F__)
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from.bytes));
+  const __m128i flip = _mm_set1_epi8(static_cast<char>(from.flip));
+  const __m128i bytes = _mm_xor_si128(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from.bytes)), flip);
   const auto each = static_cast<__mmask8>(-1);
   const __m512i pairs = _mm512_maskz_cvtepu8_epi64(each, bytes);
   const __m512i lanes = _mm512_or_si512(pairs, _mm512_maskz_slli_epi64(each, pairs, 28));
@@ -68,13 +70,14 @@ HLO_DISPATCH_INLINE Vector Widened(FourBits from) {
 #elif defined(__AVX2__)
   int four;
   __builtin_memcpy(&four, from.bytes, sizeof(four));
+  four ^= static_cast<int>(from.flip * 0x01010101u);
   const __m256i pairs = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
   const __m256i lanes = _mm256_or_si256(pairs, _mm256_slli_epi64(pairs, 28));
   return reinterpret_cast<Vector>(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(lanes, 28), 28)));
 #else
   Vector numbers;
   for (int i = 0; i < kLanes; ++i) {
-    const int bits = from.bytes[i / 2] >> i % 2 * 4 & 15;
+    const int bits = (from.bytes[i / 2] ^ from.flip) >> i % 2 * 4 & 15;
     numbers[i] = static_cast<float>((bits ^ 8) - 8);
   }
   return numbers;
@@ -97,7 +100,8 @@ HLO_DISPATCH_INLINE Pair WidenedPair(P from) {
   } else {
 #if defined(__AVX512F__)
     const auto all = static_cast<__mmask16>(-1);
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from.bytes));
+    const __m128i flip = _mm_set1_epi8(static_cast<char>(from.flip));
+    const __m128i bytes = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from.bytes)), flip);
     const __m512i lanes = _mm512_maskz_cvtepu8_epi32(all, bytes);
     const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     return {
@@ -105,7 +109,7 @@ HLO_DISPATCH_INLINE Pair WidenedPair(P from) {
         reinterpret_cast<Vector>(_mm512_maskz_permutexvar_ps(all, _mm512_maskz_srli_epi32(all, lanes, 4), numbers))};
 #else
     Bits lanes;
-    for (int i = 0; i < kLanes; ++i) lanes[i] = from.bytes[i];
+    for (int i = 0; i < kLanes; ++i) lanes[i] = from.bytes[i] ^ from.flip;
     return {__builtin_convertvector(lanes << 28 >> 28, Vector), __builtin_convertvector(lanes << 24 >> 28, Vector)};
 #endif
   }
@@ -139,20 +143,20 @@ HLO_DISPATCH_INLINE Vector WidenedFirst(const W* from, int64_t count) {
 HLO_DISPATCH_INLINE Vector WidenedFirst(FourBits from, int64_t count) {
   uint8_t bytes[kLanes / 2] = {};
   for (int64_t i = 0; 2 * i < count; ++i) bytes[i] = from.bytes[i];
-  return Widened(FourBits{bytes});
+  return Widened(FourBits{bytes, from.flip});
 }
 
 template <typename P>
-HLO_DISPATCH_INLINE P WeightsAt(const void* address) {
+HLO_DISPATCH_INLINE P WeightsAt(const void* address, const Panel& panel) {
   if constexpr (std::is_pointer_v<P>)
     return static_cast<P>(address);
   else
-    return {static_cast<const uint8_t*>(address)};
+    return {static_cast<const uint8_t*>(address), panel.weights_flip};
 }
 
 template <typename P>
 HLO_DISPATCH_INLINE P WeightsOf(const Panel& panel) {
-  return WeightsAt<P>(panel.weights);
+  return WeightsAt<P>(panel.weights, panel);
 }
 
 HLO_DISPATCH_INLINE const float* SourceOf(const Panel& panel) { return static_cast<const float*>(panel.source); }

@@ -30,6 +30,12 @@ def valid_calls() -> list[WireCall]:
     scaled = tensors(src=("f32", [2, 64]), weights=("s4", [64, 36]), scales=("bf16", [4, 36]), dst=("f32", [2, 36]))
     arrays = [Array("f32", [2, 64]), Array("s4", [64, 36]), Array("bf16", [4, 36])]
     made.append(own("narrow_product", scaled, arrays, Array("f32", [2, 36])))
+    shifted = tensors(src=("f32", [2, 64]), weights=("s8", [64, 36]), zeros=("f32", [4, 36]), dst=("f32", [2, 36]))
+    arrays = [Array("f32", [2, 64]), Array("s8", [64, 36]), Array("f32", [4, 36])]
+    made.append(own("narrow_product", shifted, arrays, Array("f32", [2, 36])))
+    halves = tensors(src=("f32", [2, 64]), weights=("u8", [64, 36]), dst=("f32", [2, 36]))
+    halves |= {"weights_block": 32, "weights_zero": 8.0, "weights_strides": [1, 64]}
+    made.append(own("narrow_product", halves, [Array("f32", [2, 64]), Array("u8", [32, 36])], Array("f32", [2, 36])))
     part = tensors(src=("f32", [2, 16]), weights=("s8", [16, 24]), dst=("f32", [2, 24]))
     part |= {"src_offset": 3, "src_elements": 40, "weights_offset": 5, "weights_elements": 700}
     part["weights_strides"] = [40, 1]
@@ -44,3 +50,9 @@ def valid_calls() -> list[WireCall]:
 def formula(said: dict[str, Any], source: np.ndarray, weights: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     """In float64."""
     return source @ weights
+
+
+def numbers_of_bytes(block: int, given: np.ndarray) -> np.ndarray:
+    """Both numbers of four bits of each byte, in the order of what is summed up."""
+    blocks = given.reshape(-1, 1, block // 2)
+    return np.concatenate([blocks & 15, blocks >> 4], 1).reshape(-1)

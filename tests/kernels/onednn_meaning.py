@@ -11,6 +11,7 @@ from typing import Any
 import family_attention
 import family_concat
 import family_gemm
+import family_narrow_product
 import family_pack
 import family_sequence
 import family_sort
@@ -63,15 +64,23 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
 
 
 def _weights(said: Said, role: str, operands: list[np.ndarray], placed: Callable) -> np.ndarray:
-    """The second operand, taken from those that are left, times the scales of its groups, if it has some."""
+    """The second operand, taken from those that are left, minus its zero points and times the scales of its groups, if
+    it has some.
+    """
     given = operands.pop(0)
     if said.get("weights_format") == "packed":
         return family_pack.unpacked(said, given)
-    weights = placed(said, role, given, said.get(f"{role}_offset", 0))
-    if "scales_type" not in said:
-        return weights
-    scales = placed(said, "scales", operands.pop(0), said.get("scales_offset", 0))
-    return weights * np.repeat(scales, weights.shape[-2] // scales.shape[-2], axis=-2)
+    if "weights_block" in said:
+        given = family_narrow_product.numbers_of_bytes(said["weights_block"], given)
+    weights = placed(said, role, given, said.get(f"{role}_offset", 0)) - said.get("weights_zero", 0)
+    found = []
+    for of_groups, neutral in (("scales", 1), ("zeros", 0)):
+        values = np.full((1, 1), neutral)
+        if f"{of_groups}_type" in said:
+            values = placed(said, of_groups, operands.pop(0), said.get(f"{of_groups}_offset", 0))
+        found.append(np.repeat(values, weights.shape[-2] // values.shape[-2], axis=-2))
+    scales, zeros = found
+    return (weights - zeros) * scales
 
 
 def _formula(family: str) -> Callable:

@@ -27,11 +27,19 @@ class QuantizedMatmulCall:
     weights: np.ndarray
     scales: np.ndarray | None = None
     """(groups, columns)."""
+    zeros: np.ndarray | None = None
+    """(groups, columns), or 1 where one is for all."""
+    zero: float = 0.0
 
     @property
     def wide(self) -> np.ndarray:
         """What is multiplied, in float64."""
-        wide = self.weights.astype(np.float64)
+        wide = self.weights.astype(np.float64) - self.zero
+        if self.zeros is not None:
+            wide -= np.repeat(self.zeros.astype(np.float64), len(wide) // len(self.zeros), axis=0)
+        return self.scaled(wide)
+
+    def scaled(self, wide: np.ndarray) -> np.ndarray:
         if self.scales is None:
             return wide
         return wide * np.repeat(self.scales.astype(np.float64), len(wide) // len(self.scales), axis=0)
@@ -44,7 +52,8 @@ class QuantizedMatmulCall:
     @property
     def magnitude(self) -> np.ndarray:
         """The sum of absolute products."""
-        return np.abs(self.source).astype(np.float64) @ np.abs(self.wide)
+        integers = self.scaled(np.abs(self.weights.astype(np.float64))) if self.zeros is not None or self.zero else 0
+        return np.abs(self.source).astype(np.float64) @ (np.abs(self.wide) + integers)
 
 
 def random_weights(generator: np.random.Generator, kind: str, dims: tuple[int, ...]) -> np.ndarray:
@@ -91,6 +100,35 @@ def quantized_matmul(
         spec["scales_strides"] = strides_of([groups, columns], scales_layout)
     call = Call(NAME, spec, operands, (rows, columns), DTYPES[result], tuple(layouts[1]))
     return QuantizedMatmulCall(call, source, weights, factors)
+
+
+def with_zeros(product: QuantizedMatmulCall, zeros: np.ndarray | None, zero: float = 0.0) -> QuantizedMatmulCall:
+    """The call with zero points."""
+    spec, operands = product.call.spec, product.call.operands
+    if zeros is not None:
+        operands.append(zeros)
+        kind = next(name for name, dtype in DTYPES.items() if dtype == zeros.dtype)
+        spec |= {"zeros_type": kind, "zeros_dims": list(zeros.shape), "zeros_strides": [zeros.shape[1], 1]}
+    if zero:
+        spec["weights_zero"] = zero
+    product.zeros, product.zero = zeros, zero
+    return product
+
+
+def packed(
+    rows: int, depth: int, columns: int, *, block: int = 2, by_column: bool = True, groups: int = 0, dtype: str = "f32",
+    layout: Sequence[int] = (0, 1),
+) -> QuantizedMatmulCall:  # fmt: skip
+    """A call whose weights are bytes with two unsigned numbers each."""
+    product = quantized_matmul(
+        rows, depth, columns, by_column=by_column, groups=groups, dtype=dtype, layouts=(layout, (0, 1))
+    )
+    product.weights = np.random.default_rng(depth).integers(0, 16, (depth, columns), np.uint8)
+    adjacent = np.ascontiguousarray(product.weights.T if by_column else product.weights)
+    blocks = adjacent.reshape(-1, 2, block // 2)
+    product.call.operands[1] = blocks[:, 0] | blocks[:, 1] << 4
+    product.call.spec |= {"weights_type": "u8", "weights_block": block}
+    return product
 
 
 def wrong(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, dtype: str = "f32") -> str:

@@ -18,8 +18,10 @@ from quantized_matmul_calls import (
     GROUPED,
     WEIGHTS,
     QuantizedMatmulCall,
+    packed,
     quantized_matmul,
     random_weights,
+    with_zeros,
     wrong,
 )
 
@@ -110,6 +112,42 @@ def test_random_groups(rows, groups, sixteens, columns, by_column, dtype, scales
     product = quantized_matmul(rows, groups * sixteens * 16, columns, by_column=by_column, dtype=dtype, kind=kind,
                              groups=groups, scales=scales, scales_layout=scales_layout)  # fmt: skip
     checked(product)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("zeros", ["number", "one", "columns", "groups"])
+@pytest.mark.parametrize("sizes", [(1, 1, 16, 2), (1, 3, 32, 300), (5, 7, 48, 1), (12, 2, 64, 131), (40, 4, 32, 130)],
+                         ids=str)  # fmt: skip
+def test_zero_points(sizes: tuple[int, int, int, int], zeros: str, by_column: bool, kind: str) -> None:
+    rows, groups, group, columns = sizes
+    product = quantized_matmul(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups)
+    dims = {"one": (1, 1), "columns": (1, product.weights.shape[1]), "groups": (groups, product.weights.shape[1])}
+    values = None if zeros == "number" else np.random.default_rng(4).standard_normal(dims[zeros]).astype(np.float32)
+    checked(with_zeros(product, values, 3.5 if zeros == "number" else 0.0))
+
+
+def test_zero_points_without_scales_and_ahead_of_what_follows() -> None:
+    product = quantized_matmul(3, 64, 50, kind="s8")
+    with_zeros(product, np.random.default_rng(4).integers(-5, 5, (2, 50)).astype(np.float16))
+    bias = np.random.default_rng(1).standard_normal(50).astype(np.float32)
+    product.call.operands.append(bias)
+    product.call.spec["bias_type"] = "f32"
+    assert wrong(product.call.run(), product.expected + bias, product.magnitude + 1) == ""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("block", "by_column"), [(2, False), (2, True), (4, True), (32, True), (64, True)])
+@pytest.mark.parametrize("sizes", [(1, 1, 64, 2), (2, 3, 64, 300), (1, 2, 128, 1), (9, 1, 64, 34), (40, 2, 64, 130)],
+                         ids=str)  # fmt: skip
+def test_packed_bytes(sizes: tuple[int, int, int, int], block: int, by_column: bool, dtype: str) -> None:
+    rows, groups, group, columns = sizes
+    columns += 0 if by_column else columns % 2
+    options = {"block": block, "by_column": by_column, "dtype": dtype}
+    checked(with_zeros(packed(rows, groups * group, columns, groups=groups, **options), None, 8.0))
+    zeros = np.random.default_rng(4).integers(0, 16, (groups, columns)).astype(np.float32)
+    checked(with_zeros(packed(rows, groups * group, columns, groups=groups, layout=(1, 0), **options), zeros))
+    checked(packed(rows, groups * group, columns, **options))
 
 
 def test_scales_ahead_of_what_follows() -> None:
@@ -258,6 +296,8 @@ def test_lesser_instruction_sets(name: str, most: str) -> None:
         ({"weights_type": "f32", "scales_type": "f32", "scales_dims": [1, 6], "scales_strides": [6, 1],
           "src_dims": [5, 16], "src_strides": [16, 1], "weights_dims": [16, 6]},
          "scales: expected weights of s4 or s8"),
+        ({"weights_type": "u8", "weights_block": 8}, "weights: expected blocks of 8 along what is summed up"),
+        ({"weights_type": "f32", "weights_zero": 1.0}, "zeros: expected weights of s4, s8 or u8"),
         ({"weights_strides": [12, 2], "weights_offset": 0, "weights_elements": 100},
          "weights: expected rows or columns whose elements lie side by side"),
         ({"post_op_0": {"kind": "eltwise", "algorithm": "gelu_erf", "alpha": 0.0, "beta": 0.0}},
@@ -278,6 +318,16 @@ def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sent
         (
             {"scales_type": "f32", "scales_dims": [3, 6], "scales_strides": [6, 1]},
             "scales: expected one for each of 6 columns and each of some groups of 8 rows, got 3 times 6",
+        ),
+        ({"weights_block": 2}, "attribute 'weights_block': expected weights of u8, got s8"),
+        ({"weights_type": "u8", "weights_block": 3}, "attribute 'weights_block': expected an even number, at least 2"),
+        (
+            {"zeros_type": "f32", "zeros_dims": [3, 6], "zeros_strides": [6, 1]},
+            "zeros: expected one for each of 6 columns and each of some groups",
+        ),
+        (
+            {"zeros_type": "f32", "zeros_dims": [2, 5], "zeros_strides": [5, 1]},
+            "zeros: expected one for each of 6 columns and each of some groups",
         ),
         ({"weights_dims": [9, 6]}, "their sizes do not fit"),
         ({"weights_dims": [8], "weights_strides": [1]}, "expected as many dimensions in all"),

@@ -18,8 +18,7 @@ from hlo_dispatch.ir.schema import InstructionProto
 # Deterministic opcodes without side effects. (A fusion in a flat view is one that was not expanded.)
 _PURE = ELEMENTWISE | LOOP_FUSIBLE | PURE_WITH_FIELDS | {
     "bitcast-convert", "cholesky", "complex", "count-leading-zeros", "fft", "imag", INSERTED_COPY, "map", "popcnt",
-    "real", "remainder", "scatter", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sort", "topk",
-    "triangular-solve", "tuple",
+    "real", "remainder", "scatter", "sort", "topk", "triangular-solve", "tuple",
 }  # fmt: skip
 _CALLS = frozenset(("call", "conditional", "fusion", "while"))
 

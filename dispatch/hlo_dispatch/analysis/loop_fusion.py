@@ -13,14 +13,15 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE
+from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE, SHIFTS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import Shape, shape_of
 
 # Elementwise opcodes that no epilogue contains.
-_ELEMENTWISE = ELEMENTWISE | frozenset(
-    "bitcast-convert complex count-leading-zeros imag popcnt real reduce-precision remainder shift-left "
-    "shift-right-arithmetic shift-right-logical".split()
+_ELEMENTWISE = (
+    ELEMENTWISE
+    | SHIFTS
+    | frozenset("bitcast-convert complex count-leading-zeros imag popcnt real reduce-precision remainder".split())
 )
 _LOOP_FUSIBLE = (_ELEMENTWISE | LOOP_FUSIBLE) - {"reduce", "reduce-window"}
 # Largest number of distinct indices per value; beyond it the paths are summed.

@@ -11,11 +11,14 @@ ELEMENTWISE_BINARY = frozenset("add and atan2 compare divide maximum minimum mul
 ELEMENTWISE_TERNARY = frozenset(("clamp", "select"))
 ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TERNARY
 
+# Likewise, of integers alone.
+SHIFTS = frozenset(("shift-left", "shift-right-arithmetic", "shift-right-logical"))
+
 # The same bytes under another shape.
 BITCAST = "bitcast"
 
 # Opcodes whose value depends on opcode, shape and operands alone.
-PLAIN = ELEMENTWISE - {"compare"} | {BITCAST, "reshape", "copy"}
+PLAIN = ELEMENTWISE - {"compare"} | SHIFTS | {BITCAST, "reshape", "copy"}
 
 # Opcodes of most instructions, which call no computation.
 CALLS_NOTHING = ELEMENTWISE | {
@@ -32,8 +35,12 @@ PURE_WITH_FIELDS = frozenset(
 FORWARDS = frozenset(("bitcast", "tuple"))
 
 # What a kLoop fusion of XLA:CPU can hold besides elementwise instructions.
-LOOP_FUSIBLE = ELEMENTWISE | frozenset(
-    "bitcast broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce "
-    "reduce-window reshape reverse slice transpose".split()
+LOOP_FUSIBLE = (
+    ELEMENTWISE
+    | SHIFTS
+    | frozenset(
+        "bitcast broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce "
+        "reduce-window reshape reverse slice transpose".split()
+    )
 )
 ANCHORS = frozenset(("convolution", "dot"))

@@ -113,11 +113,14 @@ class FusedAnchor:
 
     @property
     def operands(self) -> tuple[View, ...]:
-        """The kernel call's operands in order: source, weights, their scales, bias, then each binary post-op's."""
+        """The kernel call's operands in order: source, weights, their scales and zero points, bias, then each binary
+        post-op's.
+        """
         fused = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
         others = tuple(p.operand for p in fused if p.operand is not None)
-        weights = tuple(view for view in (self.anchor.weights, self.anchor.scales) if view is not None)
-        return (self.anchor.source, *self.anchor.extra_sources, *weights, *others)
+        anchor = self.anchor
+        weights = tuple(view for view in (anchor.weights, anchor.scales, anchor.zeros) if view is not None)
+        return (anchor.source, *anchor.extra_sources, *weights, *others)
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
@@ -126,7 +129,8 @@ class FusedAnchor:
         source, weights, destination = anchor.roles
         views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
         views += [(f"{source}_{number}", view) for number, view in enumerate(anchor.extra_sources, 1)]
-        views += [("scales", anchor.scales)] if anchor.scales is not None else []
+        of_weights = (("scales", anchor.scales), ("zeros", anchor.zeros))
+        views += [(role, view) for role, view in of_weights if view is not None]
         attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in views}
         attributes[f"{destination}_type"] = self.output.shape.element_type
         for role, view in views:

@@ -58,6 +58,8 @@ class Anchor:
     """Further sources, which the kernel reads like the source."""
     scales: View | None = None
     """Scales of the weights, (groups, channels); a group is a part of the contracted dimension."""
+    zeros: View | None = None
+    """What is subtracted from the weights before they are scaled, likewise."""
     unsliced: Anchor | None = field(default=None, hash=False, compare=False)
     """The anchor for the full value of the node, where this one computes a slice."""
 

@@ -78,6 +78,7 @@ def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
         *anchor.extra_sources,
         anchor.weights,
         anchor.scales,
+        anchor.zeros,
         anchor.leading_post_op and anchor.leading_post_op.operand,
     )
     for view in views:
