@@ -125,7 +125,9 @@ def test_the_program_takes_over_what_the_whole_module_does(
     assert count == len(split.preprocessed) + len(split.frozen_inputs) + len(split.dynamic_inputs) < len(FROZEN) + 4
     # Nothing of what is frozen may go: a later update, another program reads it.
     monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-    pieces = prologue_stages.split_into_stages(split, is_single=False)
+    monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+    numbers = range(len(split.preprocessed))
+    pieces = prologue_stages.PrologueGraph(split).stages(numbers) if numbers else ()
     assert (len(pieces) > 1) == (place is coalesced)
     for module in [split.prologue, *(piece.module for piece in pieces)]:
         assert module is None or donations(module) == set()

@@ -24,6 +24,7 @@ LAYERS = 6
 def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "parts":
         monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
+        monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
 
 
 def network(p: Any, x: Any) -> Any:
@@ -54,7 +55,7 @@ def test_what_is_given_away_is_gone_and_the_program_has_it() -> None:
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(p)), "until it is prepared"
     check(fast(X))
     (program,) = fast._programs.values()
-    assert (len(program.stages) > 1) == (prologue_stages.MIN_STAGED_BYTES == 0)
+    assert (len(program.preprocessing.steps) > 1) == (prologue_stages.MIN_STAGED_BYTES == 0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(p))
     check(fast(X))
     with pytest.raises(FreezeError, match="are gone"):
@@ -100,6 +101,7 @@ def test_to_keep_and_to_give_away_is_a_contradiction() -> None:
 def test_values_connected_by_a_large_one_are_one_stage(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """What is small is computed in each part."""
     monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
+    monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
     if not small:
         monkeypatch.setattr(prologue_stages, "MAX_RECOMPUTED_BYTES", 0)
 
@@ -112,8 +114,9 @@ def test_values_connected_by_a_large_one_are_one_stage(monkeypatch: pytest.Monke
     fast = hlo_dispatch.freeze(scaled, p, donate=True)
     np.testing.assert_allclose(fast(X), wanted, rtol=1e-5)
     (program,) = fast._programs.values()
-    assert (len(program.stages) > 1) == small
-    assert sorted(number for stage in program.stages for number in stage.results) == list(
+    stages = [step.stage for step in program.preprocessing.steps]
+    assert (len(stages) > 1) == small
+    assert sorted(number for stage in stages for number in stage.results) == list(
         range(len(program.split.preprocessed))
     )
 

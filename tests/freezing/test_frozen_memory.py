@@ -12,7 +12,7 @@ import pytest
 
 import hlo_dispatch
 from environment import clean_environment
-from hlo_dispatch.freezing import program
+from hlo_dispatch.freezing import preprocessing
 from warm import run_python
 
 PROGRAM = """
@@ -62,7 +62,7 @@ def test_preprocessing_takes_the_weights_once_more() -> None:
 
 
 def test_an_option_that_xla_does_not_know_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "MEMORY_OPTIMIZED", {"xla_cpu_as_it_was_called_once": "YES"})
+    monkeypatch.setattr(preprocessing, "MEMORY_OPTIMIZED", {"xla_cpu_as_it_was_called_once": "YES"})
     weights = np.linspace(-1, 1, 64 * 33, dtype=np.float32).reshape(64, 33)
     fast = hlo_dispatch.freeze(lambda w, x: x @ jnp.exp(w).T, weights)
     x = np.ones((3, 33), np.float32)

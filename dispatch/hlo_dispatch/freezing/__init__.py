@@ -5,6 +5,8 @@ captures the module in the hook; `purity_check.py` refuses functions that change
 arguments, `gated_units.py` splits gated units, `reduced_precision.py` and `weight_only_quantization.py` narrow
 weights on request. `build.py` runs the pipeline on the module and partitions it (`passes/partition/`);
 `placeholder_executable.py` compiles each part: JAX compiles a placeholder of the same signature and the hook
-substitutes the module. `serialization.py` writes programs to a file, `loading.py` reads them; `call_signature.py` and
-`machine_compatibility.py` say what must match.
+substitutes the module. `program.py` is the program of one signature; `preprocessing.py` computes the arrays of all
+programs of a function, each once, in `array_memory.py`'s memory. `serialization.py` writes programs to a file,
+`loading.py` maps it, `archive.py` is its format; `call_signature.py` and `machine_compatibility.py` say what must
+match.
 """

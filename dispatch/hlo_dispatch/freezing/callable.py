@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ import jax
 from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing import models
+from hlo_dispatch.freezing.array_memory import address_of, use_large_pages
 from hlo_dispatch.freezing.frozen_arrays import FrozenArrays
 from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments
+from hlo_dispatch.freezing.preprocessing import StageExecutables, preprocessed
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.reduced_precision import checked_weight_format
-from hlo_dispatch.freezing.report import FreezeReport
+from hlo_dispatch.freezing.report import FreezeReport, bytes_of
 from hlo_dispatch.freezing.serialization import save
 from hlo_dispatch.freezing.signature import (
     refuse_layouts,
@@ -35,7 +37,15 @@ from hlo_dispatch.process.retained_memory import return_free_memory
 _logger = logging.getLogger("hlo_dispatch")
 
 
-def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False, weights: str | None = None) -> Frozen:
+def freeze(
+    model: Any,
+    /,
+    *frozen: Any,
+    keep: bool = False,
+    donate: bool = False,
+    weights: str | None = None,
+    signatures: Sequence[tuple[Any, ...]] = (),
+) -> Frozen:
     """Preprocess weights once instead of in every call.
 
     Args:
@@ -54,16 +64,20 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
             weights that only products and lookups read as 8-bit integers with a scale for each output or row; "int4" as
             4-bit integers with a scale for each group of 64 along the contracted dimensions; None leaves them
             unchanged. The report says which are not narrowed, and why; a warning says if none is.
+        signatures: tuples of further arguments, arrays or `jax.ShapeDtypeStruct`s. Programs for them are compiled, and
+            weights preprocessed for all of them, before `freeze` returns.
 
     Returns:
-        A function of the remaining arguments that behaves like a jitted one. Its first call compiles and preprocesses.
+        A function of the remaining arguments that behaves like a jitted one. Its first call compiles and preprocesses,
+        unless there are `signatures`.
 
     Raises:
         FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call;
-            `weights` is no format; both `keep` and `donate`.
+            `weights` is no format; both `keep` and `donate`; one of `signatures` is no tuple.
         PolicyError: HLO_DISPATCH_POLICY names no policy, and none is installed.
+        Exception: what compiling a signature raises.
     """
-    return Frozen(model, frozen, keep=keep, donate=donate, weights=weights)
+    return Frozen(model, frozen, keep=keep, donate=donate, weights=weights, signatures=signatures)
 
 
 class Frozen:
@@ -77,6 +91,7 @@ class Frozen:
         keep: bool = False,
         donate: bool = False,
         weights: str | None = None,
+        signatures: Sequence[tuple[Any, ...]] = (),
     ) -> None:
         """Arguments and errors as of `freeze`."""
         if keep and donate:
@@ -89,11 +104,20 @@ class Frozen:
         self._originals = FrozenArrays(self._adapter.frozen(model, frozen))
         self._lock = threading.RLock()
         self._programs: dict[Hashable, Program] = {}
+        """Programs by signature, in the order in which they were built."""
+        self._executables = StageExecutables()
         self._latest: Program | None = None
         self._changes: dict[Hashable, float] = {}
         """Signature → largest change of results by reduced precision (`largest_change`)."""
         self.__name__ = getattr(model, "__name__", type(model).__name__)
         self.__doc__ = getattr(model, "__doc__", None)
+        for args in signatures:
+            if not isinstance(args, tuple):
+                raise FreezeError(f"signatures are tuples of arguments, as in [(x,), (y,)], and {args!r} is none")
+            self.compile(*args)
+        if signatures:
+            with self._lock:
+                self._preprocess()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The function's value.
@@ -105,7 +129,7 @@ class Frozen:
         if not trace_state_clean():
             return self._call_stock("a call inside of jax.jit, jax.grad or jax.vmap", args, kwargs)
         program = self._latest
-        if program is not None:
+        if program is not None and program.arrays is not None:
             try:
                 if len(self._programs) > 1:
                     program = self._programs.get(signature(args, kwargs), program)
@@ -116,6 +140,28 @@ class Frozen:
                 refuse_tensors(jax.tree.leaves((args, kwargs)))
                 raise
         return self._slow_path(args, kwargs)
+
+    def compile(self, /, *args: Any, **kwargs: Any) -> None:
+        """Compile the program for such arguments, which a call with them then finds.
+
+        Weights are preprocessed by the first call, for all programs at once: with `donate=True`, compile all of them
+        before that.
+
+        Args:
+            args: arrays, or a `jax.ShapeDtypeStruct` for each.
+
+        Raises:
+            FreezeError: released weights are needed once more, an argument is on several devices or a PyTorch tensor;
+                or this is called inside of jax.jit and the like.
+            Exception: what tracing the function raises.
+        """
+        if not trace_state_clean():
+            raise FreezeError("a frozen function cannot be compiled inside of jax.jit, jax.grad or jax.vmap")
+        _refuse(args, kwargs)
+        with self._lock:
+            self._build(args, kwargs)
+            if any(program.arrays is not None for program in self._programs.values()):
+                self._preprocess()
 
     def update(self, model: Any, /, *frozen: Any) -> None:
         """Preprocess new weights of the same shapes and types, without compiling again.
@@ -140,16 +186,18 @@ class Frozen:
     def save(self, path: str | Path) -> None:
         """Write its programs and their arrays to a file, which `hlo_dispatch.load` reads on a machine like this one.
 
-        These are the programs of the signatures that it has been called with.
+        These are the programs of the signatures that it has been called with, or compiled for.
 
         Raises:
-            FreezeError: it was not called yet; or an argument or a result is a key of jax.random, or in a container
+            FreezeError: there are none yet; or an argument or a result is a key of jax.random, or in a container
                 that only the model's code can make.
             OSError: the file cannot be written; an existing one is unchanged.
         """
-        programs = list(self._programs.values())
-        if not programs:
-            raise FreezeError("there is nothing to save yet: call it once with arguments as they will be")
+        with self._lock:
+            if not self._programs:
+                raise FreezeError("there is nothing to save yet: call it once with arguments as they will be")
+            self._preprocess()
+            programs = list(self._programs.values())
         save(programs, self.__name__, path)
 
     def largest_change(self, /, *args: Any, **kwargs: Any) -> float:
@@ -174,16 +222,15 @@ class Frozen:
     @property
     def report(self) -> FreezeReport:
         """Preprocessed values and frozen inputs of each signature's program."""
-        programs = list(self._programs.items())
+        programs = [(key, made) for key, made in self._programs.items() if made.arrays is not None]
         return FreezeReport(tuple(replace(made.report, change=self._changes.get(key)) for key, made in programs))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays that its programs hold."""
-        sizes: dict[Hashable, int] = {}
-        for program in list(self._programs.values()):
-            sizes.update(program.bytes_by_address)
-        return sum(sizes.values())
+        programs = list(self._programs.values())
+        arrays = {address_of(array): array for program in programs for array in program.arrays or ()}
+        return sum(map(bytes_of, arrays.values()))
 
     def __repr__(self) -> str:
         return f"<frozen {self.__name__}, {len(self._programs)} programs>"
@@ -199,37 +246,50 @@ class Frozen:
         """Call a program that may have to be built or compiled first."""
         if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
             return self._call_stock("a call with jit disabled", args, kwargs)
-        refuse_tensors(jax.tree.leaves((args, kwargs)))
-        refuse_several_devices(jax.tree.leaves((args, kwargs)), "an argument")
-        refuse_layouts(jax.tree.leaves((args, kwargs)))
+        _refuse(args, kwargs)
         with self._lock:
-            key = signature(args, kwargs)
-            program = self._programs.get(key)
-            if program is None:
-                originals = self._originals.arrays("a call with arguments of another shape or type")
-                names, donate = self._originals.names, self._donate
-                made = Program.from_function(
-                    self._named(), originals, names, args, kwargs, self._weight_format, donate=donate
-                )
-                arrays_by_source = {
-                    key: arrays for other in self._programs.values() for key, arrays in other.arrays_by_source.items()
-                }
-                program = made.with_weights(originals, arrays_by_source, donate=donate)
-                self._warn_if_nothing_was_narrowed(program)
-                # Not for weights of `update`, which the next update may replace soon.
-                program.use_large_pages()
-                # Its weights may exist nowhere else by now, even if this call fails.
-                self._programs = {**self._programs, key: program}
+            key = self._build(args, kwargs)
+            self._preprocess()
+            program = self._programs[key]
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._latest = program
-            self._release_weights()
             return result
 
+    def _build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+        """Compile the program for such arguments, unless there is one; returns their signature."""
+        key = signature(args, kwargs)
+        if key not in self._programs:
+            originals = self._originals.arrays("a call with arguments of another shape or type")
+            known = {name: made for program in self._programs.values() for name, made in program.made.items()}
+            program = Program.from_function(
+                self._named(), originals, self._originals.names, args, kwargs, self._weight_format, known,
+                self._executables,
+            )  # fmt: skip
+            if not self._programs:
+                self._warn_if_nothing_was_narrowed(program)
+            self._programs = {**self._programs, key: program}
+        return key
+
+    def _preprocess(self) -> None:
+        """Preprocess the weights for programs that have none yet; these may exist nowhere else afterwards."""
+        programs = self._programs
+        missing = [program.preprocessing for program in programs.values() if program.arrays is None]
+        if missing:
+            held = {key: array for program in programs.values() for key, array in program.held.items()}
+            originals = self._originals.arrays("a call with arguments of another shape or type")
+            arrays = preprocessed(missing, originals, held, donate=self._donate)
+            self._programs = {
+                key: program.holding(arrays) if program.arrays is None else program for key, program in programs.items()
+            }
+            # Not for weights of `update`, which the next update may replace soon.
+            use_large_pages([array for key, array in arrays.items() if key not in held])
+        self._release_weights()
+
     def _warn_if_nothing_was_narrowed(self, program: Program) -> None:
-        """Log once that `weights` narrows nothing, unless all weights are that small already."""
-        if program.smaller or not program.not_narrowed or self._programs:
+        """Log that `weights` narrows nothing, unless all weights are that small already."""
+        if program.smaller or not program.not_narrowed:
             return
-        name, why = next(iter(program.report.not_narrowed.items()))
+        name, why = next(iter(program.not_narrowed.items()))
         _logger.warning(
             'freeze(%s, weights="%s") narrowed nothing: %s is not, since %s. The report says it of all (%d).',
             self.__name__, self._weight_format, name, why, len(program.not_narrowed),
@@ -237,20 +297,18 @@ class Frozen:
 
     def _preprocess_again(self, new: FrozenArrays) -> None:
         """Preprocess new weights for all programs."""
-        arrays = new.arrays("update")
+        if all(program.arrays is None for program in self._programs.values()):
+            return
+        originals, programs = new.arrays("update"), self._programs
         if self._donate:
             # Arrays on another device need another compilation, which must precede deleting one.
-            for program in self._programs.values():
-                program.compile_prologue(arrays)
-        arrays_by_source: dict[Hashable, tuple[Any, ...]] = {}
-        programs: dict[Hashable, Program] = {}
-        for key, program in self._programs.items():
-            is_last = len(programs) == len(self._programs) - 1
-            programs[key] = program.with_weights(arrays, arrays_by_source, donate=self._donate and is_last)
-            arrays_by_source.update(programs[key].arrays_by_source)
-        latest = next((key for key, program in self._programs.items() if program is self._latest), None)
-        self._programs = programs
-        self._latest = programs[latest] if latest is not None else None
+            for program in programs.values():
+                program.preprocessing.compile(originals)
+        steps = [program.preprocessing for program in programs.values()]
+        arrays = preprocessed(steps, originals, {}, donate=self._donate)
+        self._programs = {key: program.holding(arrays) for key, program in programs.items()}
+        latest = next((key for key, program in programs.items() if program is self._latest), None)
+        self._latest = self._programs[latest] if latest is not None else None
 
     def _named(self) -> Callable[..., Any]:
         def function(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -260,9 +318,17 @@ class Frozen:
         return function
 
     def _release_weights(self) -> None:
-        if self._programs and not self._keep:
+        if not self._keep and any(program.arrays is not None for program in self._programs.values()):
             self._originals.release()
             self._adapter.release()
+
+
+def _refuse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that no program takes; raises FreezeError."""
+    leaves = jax.tree.leaves((args, kwargs))
+    refuse_tensors(leaves)
+    refuse_several_devices(leaves, "an argument")
+    refuse_layouts(leaves)
 
 
 def _floating(results: Any) -> list[Any]:

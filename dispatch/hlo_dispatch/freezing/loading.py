@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import zipfile
 from collections.abc import Hashable
@@ -17,11 +18,12 @@ import numpy
 
 from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.errors import FreezeError, ModuleError
+from hlo_dispatch.freezing.archive import LARGE_PAGE, PAGE, MappedArchive, placed
 from hlo_dispatch.freezing.call_signature import CallSignature, key_of, type_named
-from hlo_dispatch.freezing.machine_compatibility import differences
+from hlo_dispatch.freezing.machine_compatibility import differences, executable_key
 from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments, PlaceholderExecutable
 from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport, bytes_of
-from hlo_dispatch.freezing.serialization import FORMAT, INDEX, LARGE_PAGE, PAGE, array_name, module_name
+from hlo_dispatch.freezing.serialization import FORMAT, INDEX, array_name, executable_name, module_name
 from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, refuse_tensors, trace_state_clean
 from hlo_dispatch.freezing.tracing import refuse_callbacks
 from hlo_dispatch.ir.module import Module
@@ -31,11 +33,11 @@ from hlo_dispatch.ir.verify import verify
 _DAMAGED = (
     zipfile.BadZipFile,
     *(LookupError, ValueError, TypeError, AttributeError, EOFError),
-    *(ArithmeticError, RecursionError, NotImplementedError),
+    *(ArithmeticError, RecursionError, NotImplementedError, struct.error),
 )
 """Exceptions of reading a damaged file."""
-_PIECE = 1 << 20
-"""Bytes per read: the archive's reader copies them, so that a single read would hold an array twice."""
+_BOUND_TO_LARGE_PAGES = "oneMKL"
+"""Library whose prepacked weights may be bound to large pages, at which no file is mapped."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ class _Saved:
 def load(path: str | Path) -> Loaded:
     """Load a saved frozen function.
 
-    Nothing is traced, selected, measured or prepacked, and the model's code is not needed. This process's XLA compiles
-    the programs at their first calls, or finds them in JAX's compilation cache.
+    Nothing is traced, selected, measured or prepacked, and the model's code is not needed. The file is mapped, and its
+    arrays are read where they lie: do not write into it, replace it. Its executables are loaded where this process's
+    XLA, its flags and the processor are those that made them; otherwise the programs are compiled at their first calls.
 
     Returns:
         A function of the arguments that were not frozen, with the signatures that it was called with before it was
@@ -64,15 +67,14 @@ def load(path: str | Path) -> Loaded:
         OSError: it cannot be read.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             index = json.loads(archive.read(INDEX))
             if index["format"] != FORMAT:
                 raise FreezeError(f"{path} has format {index['format']}, and here {FORMAT} is read: save it anew")
             found = differences(index["needs"])
             if found:
                 raise FreezeError(f"{path} was saved for {'; '.join(found)}: save it on a machine like this one")
-            arrays = [_array(archive, number, stored) for number, stored in enumerate(index["arrays"])]
-            programs = [_program(archive, number, stored, arrays) for number, stored in enumerate(index["programs"])]
+            programs = _programs(MappedArchive(archive, file), index)
     except _DAMAGED as error:
         raise FreezeError(f"{path} is damaged, or no file that a frozen function saved: {error}") from error
     except ModuleError as error:
@@ -143,7 +145,24 @@ class Loaded:
             return result
 
 
-def _program(archive: zipfile.ZipFile, number: int, stored: dict[str, Any], arrays: list[Any]) -> _Saved:
+def _programs(archive: MappedArchive, index: dict[str, Any]) -> list[_Saved]:
+    """The programs of an index.
+
+    Raises:
+        FreezeError: one calls back into Python.
+        Exception: the file is damaged (_DAMAGED).
+    """
+    is_bound = _BOUND_TO_LARGE_PAGES in index["needs"]["libraries"]
+    names = list(map(array_name, range(len(index["arrays"]))))
+    arrays = [_array(archive.view(name), of, is_bound) for name, of in zip(names, index["arrays"], strict=True)]
+    archive.check(names)
+    is_executable = index["executables"] == executable_key()
+    return [_program(archive, number, of, arrays, is_executable) for number, of in enumerate(index["programs"])]
+
+
+def _program(
+    archive: MappedArchive, number: int, stored: dict[str, Any], arrays: list[Any], is_executable: bool
+) -> _Saved:
     signature = CallSignature.from_json(stored["form"])
     module = Module.from_bytes(archive.read(module_name(number)))
     held_arrays = tuple(arrays[place] for place in stored["arrays"])
@@ -154,12 +173,14 @@ def _program(archive: zipfile.ZipFile, number: int, stored: dict[str, Any], arra
     ]
     count = int(stored["prepared"])
     report = ProgramReport(str(signature)[1:-1], tuple(values[:count]), tuple(values[count:]))
-    return _Saved(
-        signature,
-        PlaceholderExecutable(module, signature.results, signature.results_tree, donated=signature.donated),
-        held_arrays,
-        report,
+    executable = PlaceholderExecutable(
+        module,
+        signature.results,
+        signature.results_tree,
+        donated=signature.donated,
+        serialized=archive.read(executable_name(number)) if is_executable and stored["is_compiled"] else None,
     )
+    return _Saved(signature, executable, held_arrays, report)
 
 
 def _check(module: Module, arguments_given: list[Any], signature: CallSignature) -> None:
@@ -180,28 +201,15 @@ def _check(module: Module, arguments_given: list[Any], signature: CallSignature)
             raise ValueError("a program takes or returns something else than the index says")
 
 
-def _array(archive: zipfile.ZipFile, number: int, stored: dict[str, Any]) -> Any:
-    """Read an array into memory with the saved alignment."""
+def _array(view: Any, stored: dict[str, Any], is_bound: bool) -> Any:
+    """An array of these bytes with the saved alignment; `is_bound`: to large pages, where it may be prepacked."""
     dtype, shape = type_named(stored["dtype"]), tuple(map(int, stored["shape"]))
-    member = archive.getinfo(array_name(number))
     size = int(numpy.prod(shape, dtype=numpy.int64)) * dtype.itemsize
-    if member.file_size != size or min(shape, default=0) < 0:
-        raise ValueError(f"{member.filename} has {member.file_size} bytes, and not {size}")
+    if view.size != size or min(shape, default=0) < 0:
+        raise ValueError(f"an array has {view.size} bytes, and not {size}")
     # Prepacked weights are bytes to JAX.
-    page = LARGE_PAGE if dtype == numpy.uint8 and size > LARGE_PAGE else PAGE
-    memory = numpy.empty(size + page, numpy.uint8)
-    begin = (int(stored["place"]) - memory.ctypes.data) % page
-    lying = memory[begin : begin + size]
-    with archive.open(member) as file:
-        # A buffered reader, unlike its declared type.
-        into: Any = file
-        read = 0
-        while read < size:
-            count = into.readinto(lying.data[read : read + _PIECE])
-            if not count:
-                raise EOFError(f"{member.filename} ends early")
-            read += count
-        file.read()  # which compares the checksum
+    is_bound = is_bound and dtype == numpy.uint8 and size > LARGE_PAGE
+    memory = placed(view, int(stored["place"]), LARGE_PAGE if is_bound else PAGE)
     # Values of a module may be wider than jax_enable_x64 allows.
     with jax.enable_x64(True):
-        return jax.device_put(lying.view(dtype).reshape(shape), may_alias=True)
+        return jax.device_put(memory.view(dtype).reshape(shape), may_alias=True)

@@ -1,12 +1,19 @@
 """Machine compatibility of saved programs: versions, threads, instruction sets and libraries that must match."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import jax
+
 import hlo_dispatch
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.process.machine import this_machine
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.vendor import libraries, registry
 from hlo_dispatch.vendor.library import Library
@@ -41,6 +48,14 @@ def what_it_needs(names: Iterable[str]) -> dict[str, Any]:
 def differences(needed: dict[str, Any]) -> list[str]:
     """Requirements that this process does not meet, each in a few words; loads the libraries."""
     return list(_differences(needed, what_it_needs(needed["libraries"])))
+
+
+def executable_key() -> str:
+    """Identifies what XLA's code depends on besides the module: its version, its flags, and the whole processor."""
+    flags = sorted(flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.startswith("--xla_"))
+    client = jax.local_devices(backend="cpu")[0].client
+    parts = (this_context().fingerprint, client.platform_version, *flags, *sorted(this_machine().features))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _differences(needed: dict[str, Any], there: dict[str, Any]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from jax.interpreters import mlir
 
 from hlo_dispatch.autotune.run.executable import named, placeholder_name, substituting_module
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.jax_plugin.executable_loading import compiled_from, serialized_executable_of
 from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.process.retained_memory import return_free_memory
@@ -49,9 +50,14 @@ class PlaceholderExecutable:
     """A module as a jitted function of (arrays, *args, **kwargs)."""
 
     def __init__(
-        self, module: Module, results: Sequence[Any], structure: Any, options: dict[str, Any] | None = None,
+        self,
+        module: Module,
+        results: Sequence[Any],
+        structure: Any,
+        options: dict[str, Any] | None = None,
         donated: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+        serialized: bytes | None = None,
+    ) -> None:
         """
         Args:
             module: its entry takes the leaves of (arrays, args, kwargs) in this order.
@@ -59,9 +65,12 @@ class PlaceholderExecutable:
             structure: pytree structure of its results.
             options: compiler options of XLA; omitted where this XLA does not know them.
             donated: numbers of the donated `args`.
+            serialized: XLA's executable of the module, which is loaded instead of compiling where that is possible.
         """
         self._donated = tuple(1 + number for number in donated)
         self._options = options
+        self._serialized = serialized
+        self._compiled_stage: Any = None
         self._results, self._structure = tuple(results), structure
         self.name = placeholder_name(f"frozen_{_digest(module)}")
         self._module = named(module, self.name)
@@ -104,19 +113,27 @@ class PlaceholderExecutable:
         with self._compiled(arrays, args, kwargs) as run:
             self._remember(run)
 
+    def serialize(self) -> bytes | None:
+        """XLA's executable as it was last compiled; None where there is none, or it cannot be serialized."""
+        return None if self._compiled_stage is None else serialized_executable_of(self._compiled_stage)
+
     @contextlib.contextmanager
     def _compiled(self, arrays: Any, args: Any, kwargs: Any) -> Generator[Callable[..., Any]]:
         register_kernels(installed_tables())
         with substituting_module(self.name, self._module), self._compiling():
             run = self._jitted()
+            lowered = run.lower(arrays, *args, **kwargs)
             try:
-                run.lower(arrays, *args, **kwargs).compile()  # the call uses it
+                # The call uses it.
+                self._compiled_stage = (
+                    lowered.compile() if self._serialized is None else compiled_from(lowered, self._serialized)
+                )
             except jax.errors.JaxRuntimeError as error:
                 if self._options is None or _UNKNOWN_OPTION not in str(error):
                     raise
                 self._options = None  # this XLA no longer knows them
                 run = self._jitted()
-                run.lower(arrays, *args, **kwargs).compile()
+                self._compiled_stage = run.lower(arrays, *args, **kwargs).compile()
             # Weight preprocessing holds originals and results at once: memory of the compilation must not add to that.
             return_free_memory()
             yield run

@@ -1,7 +1,7 @@
 """Serialization of frozen programs: modules, preprocessed arrays and an index in one file, without Python code.
 
-A file is an uncompressed ZIP archive: `programs.json` is the index, `program-N.pb` a serialized module, each array a
-member of raw bytes. loading.py checks all of it.
+A file is an uncompressed ZIP archive (archive.py): `programs.json` is the index, `program-N.pb` a serialized module,
+`program-N.xla` XLA's executable of it, each array a member of raw bytes. loading.py checks all of it.
 """
 
 # pyright: basic
@@ -20,15 +20,13 @@ from typing import Any
 import numpy
 
 from hlo_dispatch.errors import FreezeError
-from hlo_dispatch.freezing.machine_compatibility import called_libraries, what_it_needs
+from hlo_dispatch.freezing.archive import LARGE_PAGE, write_aligned
+from hlo_dispatch.freezing.machine_compatibility import called_libraries, executable_key, what_it_needs
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.signature import is_key
 
-FORMAT = 2
+FORMAT = 3
 INDEX = "programs.json"
-PAGE, LARGE_PAGE = 4096, 2 << 20
-"""oneMKL's prepacked weights must keep their address modulo the page size; on some processors modulo that of large
-pages (kernels/onemkl/prepacked_alignment.h)."""
 
 
 def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
@@ -40,33 +38,43 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
     """
     arrays: dict[Hashable, Any] = {key: array for program in programs for key, array in _keyed_arrays(program).items()}
     numbers = {key: number for number, key in enumerate(arrays)}
+    described = [_to_json(array) for array in arrays.values()]
+    executables = [program.program.serialize() for program in programs]
     index = {
         "format": FORMAT,
         "name": name,
         "needs": what_it_needs(called_libraries(program.split.program for program in programs)),
-        "arrays": [_to_json(array) for array in arrays.values()],
+        "executables": executable_key(),
+        "arrays": described,
         "programs": [
             {
                 "form": program.call_signature.to_json(),
                 "arrays": [numbers[key] for key in _keyed_arrays(program)],
                 "prepared": len(program.report.prepared),
                 "holds": [[value.origin, value.shape, value.is_packed] for value in _values(program)],
+                "is_compiled": executable is not None,
             }
-            for program in programs
+            for program, executable in zip(programs, executables, strict=True)
         ],
     }
     with _replaced(Path(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(INDEX, json.dumps(index, indent=1))
-        for number, program in enumerate(programs):
+        for number, (program, executable) in enumerate(zip(programs, executables, strict=True)):
             archive.writestr(module_name(number), program.split.program.to_bytes())
-        for number, array in enumerate(arrays.values()):
-            with archive.open(array_name(number), "w", force_zip64=True) as member:
-                member.write(memoryview(_bytes(array)))
+            if executable is not None:
+                archive.writestr(executable_name(number), executable)
+        for number, (array, of) in enumerate(zip(arrays.values(), described, strict=True)):
+            write_aligned(archive, file, array_name(number), memoryview(_bytes(array)), of["place"])
 
 
 def module_name(number: int) -> str:
     """Name of a program's module in the archive."""
     return f"program-{number}.pb"
+
+
+def executable_name(number: int) -> str:
+    """Name of a program's executable in the archive, which may have none."""
+    return f"program-{number}.xla"
 
 
 def array_name(number: int) -> str:
@@ -77,7 +85,7 @@ def array_name(number: int) -> str:
 def _keyed_arrays(program: Program) -> dict[Hashable, Any]:
     """Key → array, in the program's order; programs that share an array have the same key."""
     keyed: dict[Hashable, Any] = {}
-    for number, array in enumerate(program.arrays):
+    for number, array in enumerate(program.arrays or ()):
         # An array that one program takes twice needs two keys: it is written twice.
         key: Hashable = id(array)
         keyed[key if key not in keyed else (key, number)] = array

@@ -82,4 +82,9 @@ def _kind(leaf: Any) -> Hashable:
     if dtype is None:
         return type(leaf)
     # jit converts it to an array of JAX's own.
-    return leaf.shape, jax.dtypes.canonicalize_dtype(dtype), False
+    return leaf.shape, dtype if is_key(dtype) else jax.dtypes.canonicalize_dtype(dtype), _is_weak(leaf)
+
+
+def _is_weak(leaf: Any) -> bool:
+    """Whether an example of an argument stands for a weakly typed one."""
+    return isinstance(leaf, jax.ShapeDtypeStruct) and bool(leaf.weak_type)

@@ -178,7 +178,8 @@ def _with_split_gated_units(function: Callable[..., Any], given: tuple[list[Any]
 
 
 def _of_type(dtype: Any, array: Any) -> Any:
-    sharding = array.sharding if isinstance(array, jax.Array) and array.committed else None
+    is_committed = array.committed if isinstance(array, jax.Array) else isinstance(array, jax.ShapeDtypeStruct)
+    sharding = array.sharding if is_committed else None
     return jax.ShapeDtypeStruct(array.shape, dtype, sharding=sharding)
 
 

@@ -1,15 +1,21 @@
-"""Prologue stages: splits a prologue into modules that run one after the other, to bound its peak memory.
+"""Prologue stages: modules that together compute a prologue's values, one after the other, to bound its peak memory.
 
 Weights that only one stage reads can be freed after it, so that original and preprocessed weights never exist
-completely at the same time. Results with a large common intermediate value are in one stage; small intermediate values
-(a norm's scale that is multiplied into weights and bias) are recomputed in each.
+completely at the same time. Results with a large common weight or intermediate value are in one stage; small ones (a
+norm's scale that is multiplied into weights and bias) are recomputed in each. Stages of equal structure, as equal
+layers have, share one module, which is compiled once.
+
+Values have digests: two prologues compute the same value of the same parameters where its digests are equal, and a
+frozen function's programs hold such a value once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hlo_dispatch.analysis.value_digests import ValueDigests
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import renumber_parameters
 from hlo_dispatch.ir.module import Module
@@ -19,9 +25,12 @@ from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.ir.verify import verify
 
 MAX_STAGES = 8
-"""Each stage is compiled separately, so more stages take longer; about 1/8 of the bytes exists twice."""
+"""Each stage of a structure of its own is compiled separately, so more of them take longer. Where more are different,
+there are so many of about the same size."""
 MIN_STAGED_BYTES = 64 << 20
-"""Bytes of preprocessed values from which a prologue has several stages."""
+"""Bytes of weights and preprocessed values from which a prologue has several stages."""
+MIN_STAGE_BYTES = 1 << 20
+"""Smaller stages are one."""
 MAX_RECOMPUTED_BYTES = 1 << 16
 """Largest intermediate value, in bytes, that is recomputed in several stages."""
 
@@ -32,90 +41,144 @@ class PrologueStage:
 
     module: Module
     """Takes the frozen parameters in `parameters`, returns the values in `results`, several of them as a tuple."""
+    digest: bytes
+    """Equal for stages of equal structure."""
     parameters: Sequence[int]
     """Parameter numbers in the module before the split."""
     results: Sequence[int]
     """Numbers among the preprocessed values."""
+    bytes: int
+    """Bytes of its parameters and results."""
 
 
-def split_into_stages(split: Split, *, is_single: bool) -> tuple[PrologueStage, ...]:
-    """The prologue in one stage or several; none where it is empty.
+class PrologueGraph:
+    """The values of a prologue, and what computes them."""
 
-    Args:
-        is_single: whether to make one stage of any size.
+    def __init__(self, split: Split) -> None:
+        assert split.prologue is not None
+        self._module, self._inputs = split.prologue, split.prologue_inputs
+        self._instructions: Mapping[int, InstructionProto] = {i.id: i for i in self._module.entry.instructions[:]}
+        """In topological order."""
+        self._places = {identifier: place for place, identifier in enumerate(self._instructions)}
+        root = self._instructions[self._module.entry.root_id]
+        self._results = [root.id] if len(split.preprocessed) == 1 else root.operand_ids[:]
+        self._digests = ValueDigests(self._module)
 
-    Raises:
-        ModuleError: the verifier rejects a stage; a bug of ours.
-    """
-    if split.prologue is None:
-        return ()
-    sizes = [value.shape.bytes for value in split.preprocessed]
-    groups = [list(range(len(sizes)))]
-    if not is_single and len(sizes) > 1 and sum(sizes) >= MIN_STAGED_BYTES:
-        groups = _balanced_groups(_connected_results(split.prologue), sizes)
-        if len(groups) > 1:
-            return tuple(_stage(split.prologue, split.prologue_inputs, group) for group in groups)
-    return (PrologueStage(split.prologue, split.prologue_inputs, groups[0]),)
+    def value_digests(self, name_of: Callable[[int], str]) -> list[bytes]:
+        """Digest of each preprocessed value, which is equal for equal values of equal parameters.
+
+        Args:
+            name_of: parameter number in the module before the split → what identifies its array.
+        """
+        found = self._digests_of(self._instructions, lambda number: name_of(self._inputs[number]))
+        return [found[result] for result in self._results]
+
+    def stages(self, needed: Collection[int]) -> tuple[PrologueStage, ...]:
+        """Stages that compute these preprocessed values.
+
+        Raises:
+            ModuleError: the verifier rejects a stage; a bug of ours.
+        """
+        if not needed:
+            return ()
+        groups = [sorted(needed)]
+        if len(needed) > 1 and self._stage_bytes(groups[0]) >= MIN_STAGED_BYTES:
+            groups = self._groups(needed)
+        modules: dict[bytes, Module] = {}
+        return tuple(self._stage(group, modules) for group in groups)
+
+    def _groups(self, needed: Collection[int]) -> list[list[int]]:
+        """Numbers of the values of each stage."""
+        connected = [(numbers, self._stage_bytes(numbers)) for numbers in self._connected(needed)]
+        large = [(numbers, size) for numbers, size in connected if size >= MIN_STAGE_BYTES]
+        small = sorted(number for numbers, size in connected if size < MIN_STAGE_BYTES for number in numbers)
+        if len({self._digest(numbers) for numbers, _ in large}) > MAX_STAGES:
+            return _balanced_groups(connected)
+        return [numbers for numbers, _ in large] + ([small] if small else [])
+
+    def _connected(self, needed: Collection[int]) -> list[list[int]]:
+        """Numbers of these values, grouped by large common weights and intermediate values."""
+        import networkx as nx  # a fifth of a second, which only large weights have to pay
+
+        # Nodes: results by their numbers, then values by their ids.
+        graph: nx.Graph[int] = nx.Graph()
+        for number in needed:
+            graph.add_node(number)
+            for value in self._transitive_operands([self._results[number]]):
+                if self._bytes(value) > MAX_RECOMPUTED_BYTES:
+                    graph.add_edge(number, len(self._results) + value)
+        count = len(self._results)
+        return sorted(
+            sorted(number for number in connected if number < count) for connected in nx.connected_components(graph)
+        )
+
+    def _stage(self, results: list[int], modules: dict[bytes, Module]) -> PrologueStage:
+        digest = self._digest(results)
+        if digest not in modules:
+            modules[digest] = self._stage_module(results)
+        parameters = [self._inputs[number] for number in self._parameters(results).values()]
+        return PrologueStage(modules[digest], digest, parameters, results, self._stage_bytes(results))
+
+    def _stage_module(self, results: Sequence[int]) -> Module:
+        module = self._module.copy()
+        editor = Editor(module, module.entry)
+        values = [self._results[number] for number in results]
+        editor.root_id = values[0]
+        if len(results) > 1:
+            shapes = [self._instructions[value].shape for value in values]
+            editor.root_id = editor.last().tuple(values, shapes, "stage_results").id
+        editor.keep_reachable_from_root()
+        commit(module, [editor])
+        renumber_parameters(module, list(self._parameters(results).values()))
+        verify(module)
+        return module
+
+    def _digest(self, results: Sequence[int]) -> bytes:
+        """Digest of the structure of a stage with these results."""
+        ids = [self._results[number] for number in results]
+        places = {number: place for place, number in enumerate(self._parameters(results).values())}
+        found = self._digests_of(self._transitive_operands(ids), lambda number: str(places[number]))
+        return hashlib.sha256(b"".join(found[identifier] for identifier in ids)).digest()
+
+    def _digests_of(self, values: Iterable[int], name_of: Callable[[int], str]) -> Mapping[int, bytes]:
+        """Digests of these values, which include their operands, with parameters identified by `name_of`."""
+        return self._digests.of_values(
+            [self._instructions[identifier] for identifier in sorted(values, key=self._places.__getitem__)],
+            lambda parameter: name_of(parameter.parameter_number).encode(),
+        )
+
+    def _parameters(self, results: Sequence[int]) -> dict[int, int]:
+        """Id of each parameter that these results depend on → its number, in the order of the numbers."""
+        values = (self._instructions[i] for i in self._transitive_operands([self._results[n] for n in results]))
+        found = {value.parameter_number: value.id for value in values if value.opcode == "parameter"}
+        return {found[number]: number for number in sorted(found)}
+
+    def _stage_bytes(self, results: Sequence[int]) -> int:
+        return sum(map(self._bytes, [*(self._results[number] for number in results), *self._parameters(results)]))
+
+    def _bytes(self, value: int) -> int:
+        return shape_of(self._instructions[value].shape).bytes
+
+    def _transitive_operands(self, values: Iterable[int]) -> set[int]:
+        """Ids of the transitive operands of values, themselves included."""
+        found, pending = set(values), list(values)
+        while pending:
+            instruction = self._instructions[pending.pop()]
+            fresh = {*instruction.operand_ids[:], *instruction.control_predecessor_ids[:]} - found
+            found |= fresh
+            pending += fresh
+        return found
 
 
-def _connected_results(module: Module) -> list[list[int]]:
-    """Numbers of the results, grouped by large common intermediate values."""
-    import networkx as nx  # a fifth of a second, which only large weights have to pay
-
-    instructions = {instruction.id: instruction for instruction in module.entry.instructions}
-    results = instructions[module.entry.root_id].operand_ids[:]
-    # Nodes: results by their numbers, then values by their ids.
-    graph: nx.Graph[int] = nx.Graph()
-    for number, result in enumerate(results):
-        graph.add_node(number)
-        for name in _transitive_operands(instructions, result):
-            if (
-                instructions[name].opcode != "parameter"
-                and shape_of(instructions[name].shape).bytes > MAX_RECOMPUTED_BYTES
-            ):
-                graph.add_edge(number, len(results) + name)
-    return sorted(
-        sorted(number for number in connected if number < len(results)) for connected in nx.connected_components(graph)
-    )
-
-
-def _transitive_operands(instructions: Mapping[int, InstructionProto], name: int) -> set[int]:
-    """Ids of the transitive operands of a value, itself included."""
-    found, pending = {name}, [name]
-    while pending:
-        instruction = instructions[pending.pop()]
-        fresh = {*instruction.operand_ids[:], *instruction.control_predecessor_ids[:]} - found
-        found |= fresh
-        pending += fresh
-    return found
-
-
-def _balanced_groups(connected: Sequence[list[int]], sizes: Sequence[int]) -> list[list[int]]:
+def _balanced_groups(connected: Sequence[tuple[list[int], int]]) -> list[list[int]]:
     """Groups of about an equal share of the bytes; a large connected group has more."""
-    share = sum(sizes) / MAX_STAGES
+    share = sum(size for _, size in connected) / MAX_STAGES
     groups: list[list[int]] = [[]]
     group_bytes = 0
-    for numbers in connected:
+    for numbers, size in connected:
         if group_bytes >= share:
             groups.append([])
             group_bytes = 0
         groups[-1] += numbers
-        group_bytes += sum(sizes[number] for number in numbers)
+        group_bytes += size
     return groups
-
-
-def _stage(prologue: Module, prologue_inputs: Sequence[int], results: list[int]) -> PrologueStage:
-    module = prologue.copy()
-    editor = Editor(module, module.entry)
-    root = editor.root
-    values = [root.operand_ids[number] for number in results]
-    editor.root_id = values[0]
-    if len(results) > 1:
-        shapes = [root.shape.tuple_shapes[number] for number in results]
-        editor.root_id = editor.last().tuple(values, shapes, "stage_results").id
-    editor.keep_reachable_from_root()
-    inputs = sorted(instruction.parameter_number for instruction in editor.parameters())
-    commit(module, [editor])
-    renumber_parameters(module, inputs)
-    verify(module)
-    return PrologueStage(module, [prologue_inputs[number] for number in inputs], results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from hlo_dispatch.analysis.binding_time import invariant_elements
 from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.editor import Editor, commit
@@ -60,7 +61,7 @@ def split_at(
 
     def emit() -> Node:
         for number, node in enumerate(frontier, count):
-            _add_parameter(rewriter, node, number)
+            _add_parameter(rewriter, graph, node, number)
         return graph.root
 
     draft = rewriter.rewrite(emit)
@@ -106,14 +107,42 @@ def _become_prologue(module: Module, graph: FlatGraph, frontier: Sequence[Node],
     return inputs
 
 
-def _add_parameter(rewriter: ComputationRewriter, node: Node, number: int) -> None:
+def _add_parameter(rewriter: ComputationRewriter, graph: FlatGraph, node: Node, number: int) -> None:
     """Add a parameter to the steady-state program for a preprocessed value."""
     builder, value_id, row_major_shape = rewriter.near(node), rewriter.identifier(node), in_memory_order(node.shape)
-    if row_major_shape == node.shape:
+    is_written = _is_loop_state(graph, node)
+    if row_major_shape == node.shape and not is_written:
         builder.parameter(number, node.shape, "preprocessed", value_id)
         return
     parameter = builder.parameter(number, row_major_shape, "preprocessed")
-    builder.make("bitcast", node.shape, parameter.id, stem="renamed", identifier=value_id)
+    if not is_written:
+        builder.make("bitcast", node.shape, parameter.id, stem="renamed", identifier=value_id)
+        return
+    value = parameter.id
+    if row_major_shape != node.shape:
+        value = builder.make("bitcast", node.shape, value, stem="renamed").id
+    builder.make("copy", node.shape, value, stem="loop_state", identifier=value_id)
+
+
+def _is_loop_state(graph: FlatGraph, node: Node) -> bool:
+    """Whether a loop begins with the value and changes it, in its buffer, which no parameter's may be."""
+    for user in node.users:
+        if user.opcode == "bitcast" and _is_loop_state(graph, user):
+            return True
+        if any(_is_changed(graph, node, user, loop) for loop in (user.users if user.opcode == "tuple" else (user,))):
+            return True
+    return False
+
+
+def _is_changed(graph: FlatGraph, node: Node, operand: Node, loop: Node) -> bool:
+    """Whether a loop, or a call that has one, changes the value; `operand`: the loop's, or the loop itself."""
+    called = loop.proto.called_computation_ids[:]
+    if loop.opcode == "call":
+        return any(i.opcode == "while" for i in graph.module.computations[called[0]].instructions[:])
+    if loop.opcode != "while":
+        return False
+    unchanged = invariant_elements(graph.module, graph, loop.proto, called[0], loop.proto.operand_ids[0])
+    return operand is loop or any(o is node and n not in unchanged for n, o in enumerate(operand.operands))
 
 
 def _add_results(rewriter: ComputationRewriter, frontier: Sequence[Node]) -> int:
