@@ -167,7 +167,7 @@ def preprocessed(
     """
     programs = list(programs)
     constants = {id(constant) for program in programs for constant in program.inputs.constants}
-    run = _Run(originals, dict(held), constants if donate else None)
+    run = _PreprocessingRun(originals, dict(held), constants if donate else None)
     with jax.enable_x64(True):
         for program in programs:
             for key, number in program.kept.items():
@@ -178,7 +178,7 @@ def preprocessed(
     return run.held
 
 
-class _Run:
+class _PreprocessingRun:
     """One run of weight preprocessing."""
 
     def __init__(self, originals: Sequence[Any], held: dict[Hashable, Any], constants: AbstractSet[int] | None) -> None:
