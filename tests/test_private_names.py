@@ -22,6 +22,7 @@ READ = {
     "freezing/test_frozen_donated.py": {"_programs"},
     "freezing/test_frozen_files.py": {"_programs"},
     "freezing/test_frozen_weights.py": {"_latest"},
+    "freezing/test_signatures.py": {"_programs"},
     "kernels/test_kernel_quantized_matmul.py": {"_append"},
     "pattern/test_pattern_load.py": {"_load"},
     "selection/measured_programs.py": {"_given_up", "_knowledge"},
