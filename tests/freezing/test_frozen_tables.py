@@ -12,7 +12,8 @@ import pytest
 from quantized import dequantized, in_four_bits, rounded
 
 import hlo_dispatch
-from hlo_dispatch.bench.generate.decoder import FORMS, SIZES, empty_cache, parameters, step
+from hlo_dispatch.bench.generate.decoder import FORMS, empty_cache, parameters, step
+from hlo_dispatch.bench.generate.weights import SIZES
 
 RANDOM = np.random.default_rng(3)
 SUMMED = 1e-5  # the same weights, summed in another order
@@ -179,7 +180,7 @@ def test_a_decoder_whose_head_is_its_table(form: str, weights: str, policy: str,
     run = tied(form)
     with hlo_dispatch.enabled(policy="never"):
         stock = jax.jit(run)
-        cache, tokens = empty_cache(SIZES["tiny"], form, 16, "float32"), jnp.arange(5, dtype=jnp.int32)[None]
+        cache, tokens = empty_cache(SIZES["tiny"], form, 1, 16, "float32"), jnp.arange(5, dtype=jnp.int32)[None]
         wanted, wanted_cache = stock(exact, cache, tokens, 0)
         wanted_next, wanted_cache = stock(exact, wanted_cache, wanted, 5)
     with hlo_dispatch.enabled(policy=policy):
@@ -192,7 +193,7 @@ def test_a_decoder_whose_head_is_its_table(form: str, weights: str, policy: str,
             assert_near(leaf, other, 1e-4)
         fast.save(tmp_path / "model")
         loaded = hlo_dispatch.load(tmp_path / "model")
-        assert loaded(empty_cache(SIZES["tiny"], form, 16, "float32"), tokens, 0)[0].tolist() == wanted.tolist()
+        assert loaded(empty_cache(SIZES["tiny"], form, 1, 16, "float32"), tokens, 0)[0].tolist() == wanted.tolist()
 
 
 def test_which_tables_stay() -> None:
