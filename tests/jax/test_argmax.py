@@ -72,3 +72,21 @@ def test_another_place_stays_with_stock(program) -> None:
     found = run_both(program, rows(40, 500))
     assert "own.argmax" not in found.text
     np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
+def test_numbers_below_the_first_one_to_compare() -> None:
+    """A reduction that starts from another number than -inf keeps place 0 where nothing is larger."""
+    lowest = float(np.finfo("float32").min)
+
+    def larger(one, other):
+        (value, place), (another, its_place) = one, other
+        is_larger = (value > another) | jnp.isnan(value)
+        is_first = is_larger | ((value == another) & (place < its_place))
+        return jnp.where(is_larger, value, another), jnp.where(is_first, place, its_place)
+
+    def place_of_largest(x):
+        places = jax.lax.broadcasted_iota("int32", x.shape, 1)
+        return jax.lax.reduce((x, places), (jnp.float32(lowest), jnp.int32(0)), larger, (1,))[1]
+
+    found = run_both(place_of_largest, jnp.asarray([[-np.inf, lowest, -np.inf]] * 3000, "float32"))
+    np.testing.assert_array_equal(found.dispatched, found.stock)

@@ -212,3 +212,19 @@ def test_a_zero_point_that_is_not_scaled() -> None:
     exact = np.asarray(q, "float64") * np.asarray(s) - np.asarray(z)
     checked(lambda x, q, s, z: x @ (q.astype(x.dtype) * s - z), exact, numbers(2, 64), q, s, z, calls=0,
             size=np.abs(exact) + 16)  # fmt: skip
+
+
+def test_products_that_differ_in_their_zero_points_alone() -> None:
+    """Attributes of one are not those of the other."""
+    (first, second), s = (integers("int8", 24, 2, 32) for _ in range(2)), scales(24, 2)
+    z, x = numbers(24, 2), numbers(2, 64)
+
+    def both(x: Any, first: Any, second: Any, s: Any, z: Any) -> Any:
+        with_zeros = (first.astype(x.dtype) - z[..., None]) * s[..., None]
+        return x @ with_zeros.reshape(24, -1).T, x @ (second.astype(x.dtype) * s[..., None]).reshape(24, -1).T
+
+    found, regions = dispatched(both, x, first, second, s, z)
+    assert [region.kernel for region in regions] == [KERNEL] * 2
+    for got, (exact, size) in zip(found, (wide_of(first, s, z), wide_of(second, s, jnp.zeros_like(s))), strict=True):
+        allowed = ROUNDING["float32"] * (np.abs(np.asarray(x, "float64")) @ size)
+        assert (np.abs(np.asarray(got, "float64") - np.asarray(x, "float64") @ exact) <= allowed).all()

@@ -92,7 +92,7 @@ def static_inputs_by_computation(
         static = static_values(graph, found[identifier])
         for instruction in graph.instruction_of.values():
             for called, operand in control_flow_callees(instruction):
-                static_elements = invariant_elements(module, graph, instruction, called, operand) & _static_elements(
+                static_elements = _invariant_elements(module, graph, instruction, called, operand) & _static_elements(
                     graph, operand, static
                 )
                 if called in found:
@@ -122,7 +122,7 @@ def _static_elements(graph: FlatGraph, operand: int, static: AbstractSet[Node]) 
     )
 
 
-def invariant_elements(
+def _invariant_elements(
     module: Module, graph: FlatGraph, instruction: InstructionProto, called: int, operand: int
 ) -> AbstractSet[int]:
     """Indexes of the tuple elements that every run of the callee gets: a loop body returns them unchanged."""

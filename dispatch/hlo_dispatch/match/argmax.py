@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.elementwise_region import apply, scalar_constant
-from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND
 
 _NUMBERS = (np.nan, -np.inf, -2.0, -0.0, 0.0, 1.0, np.inf)
 _PLACES = (0.0, 1.0, 5.0)
@@ -30,7 +30,7 @@ def why_no_argmax(part: Node, graph: FlatGraph) -> str:
     if len(dimensions) != 1 or not _counts(reduction.operands[1], dimensions[0]):
         return "what is reduced with the numbers does not count along one dimension"
     start = [scalar_constant(operand) for operand in reduction.operands[_VALUE_AND_PLACE:]]
-    if start[0] is None or start[0] > NEUTRAL_MAXIMUM_BOUND or start[1] != 0:
+    if start != [-math.inf, 0]:
         return "it does not start from -inf at place 0"
     return "" if _takes_the_first_largest(reduction, graph) else "its computation takes another one"
 

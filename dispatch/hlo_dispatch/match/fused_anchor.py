@@ -150,7 +150,7 @@ class FusedAnchor:
     def signature(self) -> tuple[object, ...]:
         """All that `attributes` depends on: equal signatures have equal attributes."""
         anchor = self.anchor
-        views = (anchor.source, anchor.weights, anchor.scales, *anchor.extra_sources)
+        views = (anchor.source, anchor.weights, anchor.scales, anchor.zeros, *anchor.extra_sources)
         return (
             anchor.node.opcode,
             anchor.roles,

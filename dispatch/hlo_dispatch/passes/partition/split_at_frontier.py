@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from hlo_dispatch.analysis.binding_time import invariant_elements
 from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.overwritten_parameters import overwritten_parameters
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import remove_donation, renumber_parameters
 from hlo_dispatch.ir.module import Module
@@ -61,7 +61,7 @@ def split_at(
 
     def emit() -> Node:
         for number, node in enumerate(frontier, count):
-            _add_parameter(rewriter, graph, node, number)
+            _add_parameter(rewriter, node, number)
         return graph.root
 
     draft = rewriter.rewrite(emit)
@@ -69,6 +69,7 @@ def split_at(
     split.frozen_inputs = _read_frozen_inputs(draft, frozen)
     commit(module, [draft])
     new_parameters = range(count, count + len(frontier))
+    _copy_overwritten(module, frozenset((*new_parameters, *split.frozen_inputs)))
     renumber_parameters(module, [*new_parameters, *split.frozen_inputs, *split.dynamic_inputs])
     return split
 
@@ -107,42 +108,27 @@ def _become_prologue(module: Module, graph: FlatGraph, frontier: Sequence[Node],
     return inputs
 
 
-def _add_parameter(rewriter: ComputationRewriter, graph: FlatGraph, node: Node, number: int) -> None:
+def _add_parameter(rewriter: ComputationRewriter, node: Node, number: int) -> None:
     """Add a parameter to the steady-state program for a preprocessed value."""
     builder, value_id, row_major_shape = rewriter.near(node), rewriter.identifier(node), in_memory_order(node.shape)
-    is_written = _is_loop_state(graph, node)
-    if row_major_shape == node.shape and not is_written:
+    if row_major_shape == node.shape:
         builder.parameter(number, node.shape, "preprocessed", value_id)
         return
     parameter = builder.parameter(number, row_major_shape, "preprocessed")
-    if not is_written:
-        builder.make("bitcast", node.shape, parameter.id, stem="renamed", identifier=value_id)
+    builder.make("bitcast", node.shape, parameter.id, stem="renamed", identifier=value_id)
+
+
+def _copy_overwritten(module: Module, parameters: AbstractSet[int]) -> None:
+    """Copy those of these parameters that an instruction would overwrite: every call reads them as they are."""
+    overwritten = overwritten_parameters(module) & parameters
+    if not overwritten:
         return
-    value = parameter.id
-    if row_major_shape != node.shape:
-        value = builder.make("bitcast", node.shape, value, stem="renamed").id
-    builder.make("copy", node.shape, value, stem="loop_state", identifier=value_id)
-
-
-def _is_loop_state(graph: FlatGraph, node: Node) -> bool:
-    """Whether a loop begins with the value and changes it, in its buffer, which no parameter's may be."""
-    for user in node.users:
-        if user.opcode == "bitcast" and _is_loop_state(graph, user):
-            return True
-        if any(_is_changed(graph, node, user, loop) for loop in (user.users if user.opcode == "tuple" else (user,))):
-            return True
-    return False
-
-
-def _is_changed(graph: FlatGraph, node: Node, operand: Node, loop: Node) -> bool:
-    """Whether a loop, or a call that has one, changes the value; `operand`: the loop's, or the loop itself."""
-    called = loop.proto.called_computation_ids[:]
-    if loop.opcode == "call":
-        return any(i.opcode == "while" for i in graph.module.computations[called[0]].instructions[:])
-    if loop.opcode != "while":
-        return False
-    unchanged = invariant_elements(graph.module, graph, loop.proto, called[0], loop.proto.operand_ids[0])
-    return operand is loop or any(o is node and n not in unchanged for n, o in enumerate(operand.operands))
+    draft = Editor(module, module.entry)
+    for parameter in draft.parameters():
+        if parameter.parameter_number in overwritten:
+            copy = draft.after(parameter.id).make("copy", parameter.shape, parameter.id, stem="own_copy")
+            draft.replace_all_uses_with(parameter.id, copy.id)
+    commit(module, [draft])
 
 
 def _add_results(rewriter: ComputationRewriter, frontier: Sequence[Node]) -> int:

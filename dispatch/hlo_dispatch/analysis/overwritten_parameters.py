@@ -1,0 +1,109 @@
+"""Overwritten parameters: the entry's parameters whose buffers an in-place update may overwrite.
+
+Copy insertion keeps updates away from parameters; a value that became a parameter after it needs a copy of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
+from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import FORWARDS
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
+
+Path = tuple[int, ...]
+"""Tuple indices of an element of an instruction's result."""
+_CALLS = {"call": 0, "conditional": 1}
+"""Opcode → number of the operand that is the first called computation's parameter."""
+
+
+def overwritten_parameters(module: Module) -> set[int]:
+    """Numbers of the entry's array parameters that an instruction may overwrite, in loops and branches, too."""
+    buffers = _ForwardedBuffers(module)
+    return {
+        instruction.parameter_number
+        for instruction in module.entry.instructions[:]
+        if instruction.opcode == "parameter" and buffers.results(module.entry, instruction.id, ()) is None
+    }
+
+
+class _ForwardedBuffers:
+    """Follows one buffer through the instructions that forward it."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._users: dict[int, dict[int, list[tuple[InstructionProto, int]]]] = {}
+        """Id of a computation → id of an instruction → its users, and as which operand they have it."""
+
+    def results(self, computation: ComputationProto, start: int, path: Path) -> set[Path] | None:
+        """Elements of the computation's result that are the buffer; None: something overwrites it."""
+        users, results = self._users_in(computation), set[Path]()
+        pending, seen = [(start, path)], set[tuple[int, Path]]()
+        while pending:
+            position = pending.pop()
+            if position in seen:
+                continue
+            seen.add(position)
+            identifier, path = position
+            if identifier == computation.root_id:
+                results.add(path)
+            for user, number in users.get(identifier, ()):
+                forwarded = self._forwarded(user, number, path)
+                if forwarded is None:
+                    return None
+                pending += [(user.id, element) for element in forwarded]
+        return results
+
+    def _users_in(self, computation: ComputationProto) -> dict[int, list[tuple[InstructionProto, int]]]:
+        found = self._users.get(computation.id)
+        if found is None:
+            found = self._users[computation.id] = {}
+            for user in computation.instructions[:]:
+                for number, operand in enumerate(user.operand_ids[:]):
+                    found.setdefault(operand, []).append((user, number))
+        return found
+
+    def _forwarded(self, user: InstructionProto, number: int, path: Path) -> set[Path] | None:
+        """Elements of the user's result that are the buffer; None: the user overwrites it."""
+        opcode = user.opcode
+        if opcode == "get-tuple-element":
+            return {path[1:]} if path[0] == user.tuple_index else set()
+        if opcode == "tuple":
+            return {(number, *path)}
+        if opcode in FORWARDS:
+            return {path}
+        if opcode == "while":
+            return self._through_loop(user, path)
+        if opcode in _CALLS:
+            called = self._module.computations[user.called_computation_ids[max(number - _CALLS[opcode], 0)]]
+            return self._inside(called, 0 if opcode == "conditional" else number, path)
+        is_overwritten = writes_in_place(self._module, user) and number in written_operands(self._module, user)
+        return None if is_overwritten else set()
+
+    def _through_loop(self, loop: InstructionProto, path: Path) -> set[Path] | None:
+        body, condition = (self._module.computations[called] for called in loop.called_computation_ids[:])
+        if not path or not _is_returned_unchanged(body, path[0]):
+            return None
+        if any(self._inside(called, 0, path) is None for called in (body, condition)):
+            return None
+        return {path}
+
+    def _inside(self, called: ComputationProto, number: int, path: Path) -> set[Path] | None:
+        (parameter,) = (i for i in _parameters(called) if i.parameter_number == number)
+        return self.results(called, parameter.id, path)
+
+
+def _parameters(computation: ComputationProto) -> Iterator[InstructionProto]:
+    return (instruction for instruction in computation.instructions[:] if instruction.opcode == "parameter")
+
+
+def _is_returned_unchanged(body: ComputationProto, index: int) -> bool:
+    by_id = {instruction.id: instruction for instruction in body.instructions[:]}
+    root = by_id[body.root_id]
+    if root.opcode != "tuple":
+        return False
+    element = peel_instruction(by_id[root.operand_ids[index]], PEEL_RENAMES, by_id)
+    is_element = element.opcode == "get-tuple-element" and element.tuple_index == index
+    return is_element and by_id[element.operand_ids[0]].opcode == "parameter"
