@@ -91,6 +91,8 @@ Epilogue::Epilogue(const Provider& provider, const Attributes& attributes, const
     const std::string role = "post_op_" + std::to_string(i);
     const std::unique_ptr<Attributes> post_op = attributes.Nested(role);
     const std::string kind = post_op->Text("kind");
+    // A library's post-op: results here are written, never added to.
+    if (kind == "sum") Unsupported(role + ".kind: " + owner.name + " adds nothing to its result in place");
     const std::string algorithm = post_op->Text("algorithm");
     if (kind == "eltwise") {
       steps_.push_back(

@@ -302,6 +302,7 @@ def test_lesser_instruction_sets(name: str, most: str) -> None:
          "weights: expected rows or columns whose elements lie side by side"),
         ({"post_op_0": {"kind": "eltwise", "algorithm": "gelu_erf", "alpha": 0.0, "beta": 0.0}},
          "hlo-dispatch"),
+        ({"post_op_0": {"kind": "sum"}}, "post_op_0.kind: "),
     ],
 )  # fmt: skip
 def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sentence: str) -> None:
