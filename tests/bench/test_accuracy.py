@@ -10,7 +10,7 @@ from hlo_dispatch.bench import accuracy
 
 
 def test_formats_change_the_perplexity_little() -> None:
-    plan = accuracy.AccuracyPlan(steps=20, batches=1, layers=1, width=64)
+    plan = accuracy.AccuracyPlan(steps=60, batches=1, layers=1, width=64)
     entries = list(accuracy.run(plan, lambda _: None))
     found = {entry["name"]: entry["perplexity"] for entry in entries}
     assert list(found) == ["f32", "bf16", "int8", "int4"]
