@@ -217,7 +217,7 @@ class _PreprocessingRun:
             self._free([array for array in arrays if not needed[id(array)]], step.stage.bytes)
 
     def delete(self, arrays: Iterable[Any]) -> None:
-        """Delete JAX's arrays, whoever else refers to them; memory that a held array shares lives on with that."""
+        """Delete JAX's arrays, whoever else refers to them; memory that another array shares lives on with that one."""
         for array in arrays:
             is_given = self._constants is not None and id(array) not in self._constants
             if is_given and isinstance(array, jax.Array) and not array.is_deleted():
