@@ -61,6 +61,8 @@ class _Turns:
                 continue
             self._say(f"{contender.name}: loading")
             settings = self._peer_settings(contender) if contender.way in PEERS else self._jax_settings(contender)
+            if "problem" in entry:
+                continue
             requests = list(self._plan.requests(contender).values())
             self._workers[contender.name] = Worker(_PROCESS)
             about = {"way": contender.way, "size": self._plan.size, "batch": self._plan.batch, "requests": requests}

@@ -81,7 +81,7 @@ class GenerationPlan:
     @property
     def first_token(self) -> dict[str, Any]:
         """The request whose memory is measured, and that is profiled."""
-        return {"position": self.positions[0], "capacity": self.capacities[0]}
+        return {"position": min(self.positions[0], self.capacities[0] - 1), "capacity": self.capacities[0]}
 
     def requests(self, contender: Contender) -> dict[str, dict[str, Any]]:
         """Name → request."""

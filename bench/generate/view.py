@@ -116,6 +116,8 @@ def _print_spread(target: Console, entries: Sequence[dict[str, Any]]) -> None:
     """The slowest form over the fastest, and the larger capacities over the first."""
     first = entries[0]
     tokens = [name for name in first["samples"] if name.startswith("token")]
+    if not tokens:
+        return
     said: list[str] = []
     if len(entries) > 1:
         leasts = [min(entry["samples"][tokens[0]]) for entry in entries]

@@ -79,4 +79,13 @@ void CheckDense(const std::vector<int64_t>& dims, const std::vector<int64_t>& st
   Invalid(what + ": expected a dense array, got " + Described(dims, strides));
 }
 
+bool IsRowMajor(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides) {
+  if (dims.size() != strides.size()) return false;
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) {
+    if (dims[i] != 1 && strides[i] != stride) return false;
+  }
+  return true;
+}
+
 }  // namespace hlo_dispatch

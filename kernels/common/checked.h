@@ -31,6 +31,10 @@ void CheckApart(const std::vector<int64_t>& dims, const std::vector<int64_t>& st
 // all of XLA's arrays: a result that leaves places out would show what was in memory before.
 void CheckDense(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, const std::string& what);
 
+// Whether elements lie in the order of their indices, those of the last dimension side by side. The stride of a
+// dimension with one element means nothing.
+bool IsRowMajor(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides);
+
 }  // namespace hlo_dispatch
 
 #endif  // HLO_DISPATCH_COMMON_CHECKED_H_

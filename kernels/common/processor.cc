@@ -44,4 +44,6 @@ bool HasAvx512Bf16() {
   return has;
 }
 
+bool HasFastBf16Products() { return HasAvx512Bf16() && !__builtin_cpu_is("intel"); }
+
 }  // namespace hlo_dispatch

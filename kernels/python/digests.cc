@@ -114,7 +114,9 @@ struct Instruction {
   bool HasOnlyAShape(const Settings& settings) const {
     if (opcode == "constant") {
       const Owned large = Checked(PyObject_CallFunctionObjArgs(settings.is_large, Bytes(shape).get(), nullptr));
-      return PyObject_IsTrue(large.get()) == 1;
+      const int is_large = PyObject_IsTrue(large.get());
+      if (is_large < 0) throw PythonError();
+      return is_large == 1;
     }
     const Owned name = Checked(PyUnicode_FromStringAndSize(opcode.data(), static_cast<Py_ssize_t>(opcode.size())));
     const int is_plain = PySet_Contains(settings.plain, name.get());

@@ -1,4 +1,4 @@
-// The arithmetic of product.cc and tiled_product.cc, once for each instruction set (common/vectors.h).
+// The arithmetic of product.cc, once for each instruction set (common/vectors.h).
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
 

@@ -59,10 +59,7 @@ const Arithmetic& BestArithmetic() {
 // Null: the weights are not widened in tiles.
 const Tiles* TilesFor(const Problem& problem) {
   if (!problem.has_integer_weights() || problem.destination.rows < kFewestTiledRows) return nullptr;
-  // A product of two pairs of bf16 takes Intel's processors two cycles, in which they add 64 products of f32, and AMD's
-  // one: a Xeon of the fourth generation computed 82 and 150 GFLOP/s on a core.
-  const bool is_slow = __builtin_cpu_is("intel");
-  if (problem.source_array.type == ElementType::kBF16 && HasAvx512Bf16() && !is_slow) return &avx512_bf16::kTiles;
+  if (problem.source_array.type == ElementType::kBF16 && HasFastBf16Products()) return &avx512_bf16::kTiles;
   return &ForThisProcessor(plain::kTiles, avx2::kTiles, avx512::kTiles);
 }
 
@@ -80,6 +77,8 @@ class Source {
   }
   const void* At(int64_t row, int64_t column) const { return begin_ + (row * row_stride_ + column) * bytes_; }
   int64_t row_stride() const { return row_stride_; }
+  // The source in f32, unless it is read in halves.
+  const std::optional<WidenedMatrix>& wide() const { return wide_; }
 
  private:
   template <typename Matrix>
@@ -144,7 +143,9 @@ class QuantizedMatmul final : public Routine {
     const size_t ahead = scales.has_value() ? 3 : 2;
     std::optional<ZeroPoints> zeros;
     if (problem_.zeros.has_value()) {
-      const WidenedMatrix wide(ordered.array(), ordered.matrix(), ordered.buffer());
+      std::optional<WidenedMatrix> copy;
+      const WidenedMatrix& wide =
+          source.wide() ? *source.wide() : copy.emplace(ordered.array(), ordered.matrix(), ordered.buffer());
       zeros.emplace(problem_, wide, has_zeros ? buffers.operands[ahead] : nullptr);
     }
     const size_t first_other = ahead + (has_zeros ? 1 : 0);

@@ -25,15 +25,6 @@ namespace {
 // So many bytes, some ten microseconds, are worth waking a thread for.
 constexpr double kMinPerThread = 1 << 17;
 
-bool LieBehindOneAnother(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides) {
-  if (dims.size() != strides.size()) return false;
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) {
-    if (dims[i] != 1 && strides[i] != stride) return false;
-  }
-  return true;
-}
-
 const Arithmetic& BestArithmetic() {
   return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
 }
@@ -44,13 +35,13 @@ class ArgMax final : public Routine {
       : source_(ReadArray(attributes, "src")), arithmetic_(BestArithmetic()) {
     if (source_.type == ElementType::kF16) Unsupported("src: expected f32 or bf16");
     if (source_.dims.empty()) Invalid("src: expected at least one dimension");
-    if (!LieBehindOneAnother(source_.dims, source_.strides)) Unsupported("src: expected rows behind one another");
+    if (!IsRowMajor(source_.dims, source_.strides)) Unsupported("src: expected rows behind one another");
     if (source_.BufferBytes() != source_.Bytes()) Unsupported("src: expected the whole of its buffer");
     columns_ = source_.dims.back();
     if (columns_ > std::numeric_limits<int32_t>::max()) Unsupported("src: expected places that s32 can hold");
     const std::vector<int64_t> rows(source_.dims.begin(), source_.dims.end() - 1);
     if (attributes.Integers("dst_dims") != rows) Invalid("attribute 'dst_dims': expected those of src but the last");
-    if (!LieBehindOneAnother(rows, attributes.Integers("dst_strides")))
+    if (!IsRowMajor(rows, attributes.Integers("dst_strides")))
       Unsupported("dst: expected places side by side");
     rows_ = source_.Bytes() / ElementBytes(source_.type) / columns_;
     operands_ = {SpecOf(source_)};

@@ -90,10 +90,7 @@ void CheckRows(const Attributes& attributes, const std::string& role, const std:
   if (attributes.Integers(role + "_dims") != dims) Invalid(role + ": expected the dimensions of keys");
   const std::vector<int64_t> strides = attributes.Integers(role + "_strides");
   if (strides.size() != dims.size()) Invalid(role + ": expected a stride for each dimension");
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) {
-    if (dims[i] != 1 && strides[i] != stride) Unsupported(role + ": expected rows behind one another");
-  }
+  if (!IsRowMajor(dims, strides)) Unsupported(role + ": expected rows behind one another");
 }
 
 template <bool kHasPlaces>

@@ -1,4 +1,4 @@
-"""What weights are taken for by `freeze(..., weights=...)`: worked out in float64, but for the scales."""
+"""What weights are taken for by `freeze(..., weights=...)`, in float64 but for the scales, and how near results are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+
+def wide(value: Any) -> Any:
+    return np.asarray(value, "float64")
+
+
+def assert_near(got: Any, wanted: Any, tolerance: float) -> None:
+    """Within a fraction of the largest number."""
+    got, wanted = wide(got), wide(wanted)
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(initial=1e-9))
 
 
 def rounded(w: Any, *along: int) -> Any:

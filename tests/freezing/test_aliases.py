@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from split_program import optimized
+from stages import split_small_weights
 
 from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune import whole_program_trial
@@ -124,8 +125,7 @@ def test_the_program_takes_over_what_the_whole_module_does(
     count = len(split.program.entry.program_shape.parameters)
     assert count == len(split.preprocessed) + len(split.frozen_inputs) + len(split.dynamic_inputs) < len(FROZEN) + 4
     # Nothing of what is frozen may go: a later update, another program reads it.
-    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-    monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+    split_small_weights(monkeypatch)
     numbers = range(len(split.preprocessed))
     pieces = prologue_stages.PrologueGraph(split).stages(numbers) if numbers else ()
     assert (len(pieces) > 1) == (place is coalesced)

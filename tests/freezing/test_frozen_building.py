@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import monitoring
+from stages import split_small_weights
 
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.freezing import placeholder_executable
 from hlo_dispatch.freezing.placeholder_executable import PlaceholderExecutable
-from hlo_dispatch.passes.partition import prologue_stages
 from hlo_dispatch.pipeline import Pipeline
 from warm import run_python
 
@@ -48,8 +48,7 @@ def check(got: Any) -> None:
 @pytest.fixture
 def _survivable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
-    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-    monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+    split_small_weights(monkeypatch)
 
 
 def broken(which: str, split: Callable[..., Any], made: list[bytes]) -> Callable[..., Any]:
@@ -99,8 +98,7 @@ def test_nothing_is_lost_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("no compiler")
 
-    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-    monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+    split_small_weights(monkeypatch)
     p = weights()
     fast = hlo_dispatch.freeze(network, p, donate=True)
     with monkeypatch.context() as context:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stages import split_small_weights
 
 import hlo_dispatch
 from environment import clean_environment
@@ -23,8 +24,7 @@ LAYERS = 6
 @pytest.fixture(params=["one part", "parts"])
 def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "parts":
-        monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-        monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+        split_small_weights(monkeypatch)
 
 
 def network(p: Any, x: Any) -> Any:
@@ -100,8 +100,7 @@ def test_to_keep_and_to_give_away_is_a_contradiction() -> None:
 @pytest.mark.parametrize("small", [True, False])
 def test_values_connected_by_a_large_one_are_one_stage(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """What is small is computed in each part."""
-    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-    monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+    split_small_weights(monkeypatch)
     if not small:
         monkeypatch.setattr(prologue_stages, "MAX_RECOMPUTED_BYTES", 0)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quantized import in_four_bits, rounded
+from quantized import assert_near, in_four_bits, rounded, wide
 
 import hlo_dispatch
 from hlo_dispatch.freezing.weight_only_quantization import MAX_EXACT_ROWS
@@ -26,19 +26,14 @@ def array(*shape: int) -> Any:
     return jnp.asarray(RANDOM.standard_normal(shape) / np.sqrt(shape[-2] if len(shape) > 1 else 1), "float32")
 
 
-def assert_near(got: Any, wanted: Any, tolerance: float) -> None:
-    got, wanted = np.asarray(got, "float64"), np.asarray(wanted, "float64")
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(initial=1e-9))
-
-
-def wide(value: Any) -> Any:
-    return np.asarray(value, "float64")
+def is_rounded(x: Any) -> bool:
+    """Many rows are, to bf16, where the processor multiplies that."""
+    return len(x) > MAX_EXACT_ROWS and this_machine().has_bf16_arithmetic
 
 
 def as_multiplied(x: Any) -> np.ndarray:
     """The rows of a product with integer weights: many are rounded to bf16 where the processor multiplies that."""
-    return wide(x.astype("bfloat16") if len(x) > MAX_EXACT_ROWS and this_machine().has_bf16_arithmetic else x)
+    return wide(x.astype("bfloat16") if is_rounded(x) else x)
 
 
 def narrowed(fast: Any) -> int:
@@ -244,7 +239,7 @@ def test_four_bits(shape: tuple[int, int, int], policy: str) -> None:
     with hlo_dispatch.enabled(policy=policy):
         fast = hlo_dispatch.freeze(lambda w, v, b, x: (jax.nn.relu(x @ w + b), v @ x.T), w, v, b, weights="int4")
         got, other = fast(x)
-    tolerance = SUMMED if len(x) <= MAX_EXACT_ROWS else GROUPS_IN_BF16
+    tolerance = GROUPS_IN_BF16 if is_rounded(x) else SUMMED
     assert_near(got, np.maximum(as_multiplied(x) @ in_four_bits(w) + wide(b), 0), tolerance)
     assert_near(other, in_four_bits(v, 1) @ as_multiplied(x).T, tolerance)
     assert narrowed(fast) == 2

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quantized import assert_near
 
 import hlo_dispatch
 from hlo_dispatch import FreezeError
@@ -27,12 +28,6 @@ def array(*shape: int) -> Any:
 
 def rounded(value: Any) -> Any:
     return value.astype("bfloat16").astype("float32") if value.ndim > 1 else value
-
-
-def assert_near(got: Any, wanted: Any, tolerance: float) -> None:
-    got, wanted = np.asarray(got, "float64"), np.asarray(wanted, "float64")
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(initial=1e-9))
 
 
 @pytest.fixture

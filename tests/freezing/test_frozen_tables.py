@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quantized import dequantized, in_four_bits, rounded
+from quantized import assert_near, dequantized, in_four_bits, rounded, wide
 
 import hlo_dispatch
 from hlo_dispatch.bench.generate.decoder import FORMS, empty_cache, parameters, step
@@ -24,16 +24,6 @@ PACKED = jnp.zeros(2, "int4").on_device_size_in_bytes() == 1  # older releases o
 
 def array(*shape: int, dtype: str = "float32") -> Any:
     return jnp.asarray(RANDOM.standard_normal(shape) / np.sqrt(shape[-1]), dtype)
-
-
-def wide(value: Any) -> Any:
-    return np.asarray(value, "float64")
-
-
-def assert_near(got: Any, wanted: Any, tolerance: float) -> None:
-    got, wanted = wide(got), wide(wanted)
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(initial=1e-9))
 
 
 def bytes_of(form: str, size: int) -> float:

@@ -14,7 +14,7 @@ import pytest
 import hlo_dispatch
 from pages import ROOT
 
-gguf = pytest.importorskip("gguf")
+gguf = pytest.importorskip("gguf", reason="writes the file that the example reads")
 
 KERNEL = "own.narrow_product"
 RANDOM = np.random.default_rng(5)

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import monitoring
+from stages import split_small_weights
 
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch import FreezeError
-from hlo_dispatch.passes.partition import prologue_stages
 from warm import run_python
 
 COMPILED: list[str] = []
@@ -31,8 +31,7 @@ ROWS = (1, 4, 7)
 @pytest.fixture(params=["one stage", "stages"])
 def _stages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "stages":
-        monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-        monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+        split_small_weights(monkeypatch)
 
 
 def network(p: Any, x: Any) -> Any:
@@ -134,8 +133,7 @@ def test_equal_values_are_computed_and_held_once() -> None:
 
 
 def test_equal_layers_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-    monkeypatch.setattr(prologue_stages, "MIN_STAGE_BYTES", 0)
+    split_small_weights(monkeypatch)
     fast = hlo_dispatch.freeze(network, weights())
     COMPILED.clear()
     fast.compile(example(4))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,6 +180,7 @@ def test_a_sum_that_starts_elsewhere() -> None:
 @pytest.mark.parametrize(("rows", "inputs", "units"), [(8, 64, 64), (5, 13, 17)])
 def test_gradients_that_are_slices_of_one_product(rows: int, inputs: int, units: int) -> None:
     """Flax's OptimizedLSTMCell joins the weights of its gates ahead of the product."""
+    nn = pytest.importorskip("flax.linen")
     layer = nn.RNN(nn.OptimizedLSTMCell(units))
     x = random(rows, 9, inputs)
     variables = layer.init(jax.random.key(0), x)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -194,6 +193,7 @@ def test_both_directions() -> None:
 
 @pytest.mark.parametrize("cell", ["OptimizedLSTMCell", "GRUCell"])
 def test_flax_in_both_directions(cell: str) -> None:
+    nn = pytest.importorskip("flax.linen")
     layers = (nn.RNN(getattr(nn, cell)(12)) for _ in range(2))
     layer = nn.Bidirectional(*layers)
     (x,) = random_inputs((3, 7, 5))

@@ -24,7 +24,6 @@ def main() -> None:
         products = [quantized_matmul(rows, depth, columns, by_column=by_column, kind=kind)]
         if kind in GROUPED:
             products.append(quantized_matmul(40 + rows, depth, columns, by_column=by_column, kind=kind, dtype="bf16"))
-        if kind in GROUPED:
             scaled = quantized_matmul(rows, 48 * depth, columns, by_column=by_column, kind=kind, groups=depth)
             products += [scaled] if depth < MOST_GROUPS else []
         for product in products:

@@ -48,6 +48,22 @@ def _targets(instruction: InstructionProto) -> range:
     return range(1 if instruction.opcode == "dynamic-update-slice" else len(instruction.operand_ids))
 
 
+def variant_elements(body: ComputationProto) -> list[int]:
+    """Indices of the elements of a loop's state that the body does not return unchanged."""
+    by_id = {instruction.id: instruction for instruction in body.instructions[:]}
+    root = by_id[body.root_id]
+    if root.opcode != "tuple":
+        return list(range(len(root.shape.tuple_shapes)))
+    returned = [by_id[operand] for operand in root.operand_ids[:]]
+    return [
+        number
+        for number, value in enumerate(returned)
+        if value.opcode != "get-tuple-element"
+        or value.tuple_index != number
+        or by_id[value.operand_ids[0]].opcode != "parameter"
+    ]
+
+
 def operand_updated_in_place(instruction: InstructionProto, fused: ComputationProto | None) -> int | None:
     """Number of the operand that XLA changes where it lies: it writes the updated elements and reads none of them.
 

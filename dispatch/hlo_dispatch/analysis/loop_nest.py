@@ -7,9 +7,8 @@ import math
 from collections.abc import Mapping
 
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import CONTROL_FLOW
 from hlo_dispatch.ir.schema import InstructionProto
-
-_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 
 
 def trip_count(loop: InstructionProto) -> int | None:
@@ -34,7 +33,7 @@ def executions(module: Module) -> Mapping[int, float]:
             continue
         found[identifier] = times
         for instruction in module.computations[identifier].instructions[:]:
-            if instruction.opcode in _CONTROL_FLOW:
+            if instruction.opcode in CONTROL_FLOW:
                 trips = trip_count(instruction) if instruction.opcode == "while" else 1
                 inner = times * (math.inf if trips is None else max(trips, 1))
                 pending += [(called, inner) for called in instruction.called_computation_ids[:]]

@@ -6,26 +6,26 @@ Copy insertion keeps updates away from parameters; a value that became a paramet
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
-from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
-from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
+from hlo_dispatch.analysis.in_place_updates import variant_elements, writes_in_place, written_operands
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 
 Path = tuple[int, ...]
 """Tuple indices of an element of an instruction's result."""
-_CALLS = {"call": 0, "conditional": 1}
-"""Opcode → number of the operand that is the first called computation's parameter."""
 
 
-def overwritten_parameters(module: Module) -> set[int]:
-    """Numbers of the entry's array parameters that an instruction may overwrite, in loops and branches, too."""
+def overwritten_parameters(module: Module, parameters: AbstractSet[int]) -> set[int]:
+    """Numbers of those of these array parameters of the entry that an instruction, a loop or a branch may overwrite."""
     buffers = _ForwardedBuffers(module)
     return {
         instruction.parameter_number
         for instruction in module.entry.instructions[:]
-        if instruction.opcode == "parameter" and buffers.results(module.entry, instruction.id, ()) is None
+        if instruction.opcode == "parameter"
+        and instruction.parameter_number in parameters
+        and buffers.results(module.entry, instruction.id, ()) is None
     }
 
 
@@ -36,6 +36,8 @@ class _ForwardedBuffers:
         self._module = module
         self._users: dict[int, dict[int, list[tuple[InstructionProto, int]]]] = {}
         """Id of a computation → id of an instruction → its users, and as which operand they have it."""
+        self._variant: dict[int, frozenset[int]] = {}
+        """Id of a loop's body → the elements of its state that it does not return unchanged."""
 
     def results(self, computation: ComputationProto, start: int, path: Path) -> set[Path] | None:
         """Elements of the computation's result that are the buffer; None: something overwrites it."""
@@ -76,15 +78,19 @@ class _ForwardedBuffers:
             return {path}
         if opcode == "while":
             return self._through_loop(user, path)
-        if opcode in _CALLS:
-            called = self._module.computations[user.called_computation_ids[max(number - _CALLS[opcode], 0)]]
-            return self._inside(called, 0 if opcode == "conditional" else number, path)
+        if opcode == "call":
+            return self._inside(self._module.computations[user.called_computation_ids[0]], number, path)
+        if opcode == "conditional":  # its first operand chooses the branch
+            branches = user.called_computation_ids[:]
+            return self._inside(self._module.computations[branches[number - 1]], 0, path) if number else set()
         is_overwritten = writes_in_place(self._module, user) and number in written_operands(self._module, user)
         return None if is_overwritten else set()
 
     def _through_loop(self, loop: InstructionProto, path: Path) -> set[Path] | None:
         body, condition = (self._module.computations[called] for called in loop.called_computation_ids[:])
-        if not path or not _is_returned_unchanged(body, path[0]):
+        if body.id not in self._variant:
+            self._variant[body.id] = frozenset(variant_elements(body))
+        if not path or path[0] in self._variant[body.id]:
             return None
         if any(self._inside(called, 0, path) is None for called in (body, condition)):
             return None
@@ -97,13 +103,3 @@ class _ForwardedBuffers:
 
 def _parameters(computation: ComputationProto) -> Iterator[InstructionProto]:
     return (instruction for instruction in computation.instructions[:] if instruction.opcode == "parameter")
-
-
-def _is_returned_unchanged(body: ComputationProto, index: int) -> bool:
-    by_id = {instruction.id: instruction for instruction in body.instructions[:]}
-    root = by_id[body.root_id]
-    if root.opcode != "tuple":
-        return False
-    element = peel_instruction(by_id[root.operand_ids[index]], PEEL_RENAMES, by_id)
-    is_element = element.opcode == "get-tuple-element" and element.tuple_index == index
-    return is_element and by_id[element.operand_ids[0]].opcode == "parameter"

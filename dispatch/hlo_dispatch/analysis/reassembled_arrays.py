@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_SLICES
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_SHAPES, PEEL_SLICES, peel_node
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     element_indices,
@@ -24,7 +24,7 @@ from hlo_dispatch.ir.literals import INTEGER_FIELDS
 from hlo_dispatch.ir.shape import Shape
 
 _UPDATE = "dynamic-update-slice"
-_SAME_ELEMENTS = frozenset(("bitcast", "reshape", INSERTED_COPY, "copy"))
+_SAME_ELEMENTS = PEEL_SHAPES | {INSERTED_COPY}
 _PEEL_PARTS = PEEL_BITCASTS | PEEL_SLICES
 
 
@@ -63,18 +63,12 @@ def find_reassembled_arrays(graph: FlatGraph) -> list[ReassembledArray]:
     found: list[ReassembledArray] = []
     sources: set[Node] = set()
     for result in dict.fromkeys(results):
-        if _peeled(result).opcode == "concatenate":
+        if peel_node(result, _SAME_ELEMENTS).opcode == "concatenate":
             array = _Parts(graph, result).array()
             if array is not None and array.source not in sources:
                 sources.add(array.source)
                 found.append(array)
     return found
-
-
-def _peeled(node: Node) -> Node:
-    while node.opcode in _SAME_ELEMENTS:
-        node = node.operands[0]
-    return node
 
 
 @dataclass

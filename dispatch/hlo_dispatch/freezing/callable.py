@@ -129,11 +129,13 @@ class Frozen:
         if not trace_state_clean():
             return self._call_stock("a call inside of jax.jit, jax.grad or jax.vmap", args, kwargs)
         program = self._latest
-        if program is not None and program.arrays is not None:
+        if program is not None:
             try:
                 if len(self._programs) > 1:
                     program = self._programs.get(signature(args, kwargs), program)
-                return program.program.run(program.arrays, *args, **kwargs)
+                # Another thread may be preprocessing for it.
+                if program.arrays is not None:
+                    return program.program.run(program.arrays, *args, **kwargs)
             except NotCompiledForArguments:
                 pass
             except TypeError:

@@ -14,12 +14,11 @@ from google.protobuf.message import DecodeError
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.kernel_call import KernelCall
-from hlo_dispatch.ir.opcode import CALLS_NOTHING
+from hlo_dispatch.ir.opcode import CALLS_NOTHING, CONTROL_FLOW
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
 
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
 SMALL_CALL = "xla_cpu_small_call"
-_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 
 
 class Module:
@@ -103,14 +102,14 @@ class Module:
         """Id of a computation → whether it may not hold custom-calls."""
         small: dict[int, bool] = {}
         pending = [(self.proto.entry_computation_id, False)]
-        has_control_flow = not self.opcodes.isdisjoint(_CONTROL_FLOW)
+        has_control_flow = not self.opcodes.isdisjoint(CONTROL_FLOW)
         while pending:
             identifier, is_small = pending.pop()
             if identifier in small and (small[identifier] or not is_small):
                 continue
             small[identifier] = is_small
             for instruction in self.computations[identifier].instructions[:] if has_control_flow else ():
-                if instruction.opcode in _CONTROL_FLOW:
+                if instruction.opcode in CONTROL_FLOW:
                     inner = is_small or is_small_call(instruction)
                     pending += [(called, inner) for called in instruction.called_computation_ids[:]]
         return small

@@ -20,6 +20,8 @@ BITCAST = "bitcast"
 # Opcodes whose value depends on opcode, shape and operands alone.
 PLAIN = ELEMENTWISE - {"compare"} | SHIFTS | {BITCAST, "reshape", "copy"}
 
+CONTROL_FLOW = frozenset(("while", "conditional", "call"))
+
 # Opcodes of most instructions, which call no computation.
 CALLS_NOTHING = ELEMENTWISE | {
     BITCAST, "broadcast", "constant", "copy", "get-tuple-element", "parameter", "reshape", "transpose"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.ir.opcode import ELEMENTWISE
-from hlo_dispatch.match.elementwise_region import apply, scalar_constant
+from hlo_dispatch.match.elementwise_points import ElementwisePoints, NotElementwise
+from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _NUMBERS = (np.nan, -np.inf, -2.0, -0.0, 0.0, 1.0, np.inf)
 _PLACES = (0.0, 1.0, 5.0)
@@ -53,25 +53,19 @@ def _takes_the_first_largest(reduction: Node, graph: FlatGraph) -> bool:
     is_first = is_larger | ((value == other) & (place < other_place))
     expected = np.where(is_larger, value, other), np.where(is_first, place, other_place)
     found = _evaluated(called, given)
-    return found is not None and all(map(_are_equal, found, expected))
-
-
-def _are_equal(found: Any, expected: Any) -> bool:
-    return np.array_equal(np.asarray(found, dtype=np.float64), expected, equal_nan=True)
+    return found is not None and all(
+        np.array_equal(one, other, equal_nan=True) for one, other in zip(found, expected, strict=True)
+    )
 
 
 def _evaluated(computation: FlatGraph, given: list[Any]) -> list[Any] | None:
     """The elements of the tuple that a computation of scalars gives for these parameters, in float64."""
-    values: dict[Node, Any] = {}
-    with np.errstate(all="ignore"):
-        for node in computation.nodes:
-            if node.opcode == "parameter":
-                values[node] = given[node.proto.parameter_number]
-            elif node.opcode in ELEMENTWISE:
-                values[node] = apply(node, [values[operand] for operand in node.operands])
-            elif node.opcode == "constant":
-                values[node] = scalar_constant(node)
-            elif node is not computation.root:
-                return None
     root = computation.root
-    return [values[operand] for operand in root.operands] if root.opcode == "tuple" else None
+    if root.opcode != "tuple":
+        return None
+    offsets = np.zeros(1, np.int64)
+    try:
+        points = ElementwisePoints([(one, offsets) for one in root.operands], lambda node: node.opcode == "parameter")
+    except NotElementwise:
+        return None
+    return points.evaluate({source: given[source.node.proto.parameter_number] for source in points.sources})

@@ -42,7 +42,7 @@ def _clamped(low: Array, x: Array, high: Array) -> Array:
     return np.minimum(np.maximum(x, low), high)
 
 
-_COMPARISONS: dict[str, Callable[..., Array]] = {
+COMPARISONS: dict[str, Callable[..., Array]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "GE": np.greater_equal,
@@ -129,7 +129,7 @@ def apply(node: Node, arguments: Sequence[Any]) -> Array:
     if node.opcode in PEEL_ROUNDING_AND_SHAPES:
         return arguments[0]
     if node.opcode == "compare":
-        return _COMPARISONS[node.proto.comparison_direction](*arguments)
+        return COMPARISONS[node.proto.comparison_direction](*arguments)
     return _FUNCTIONS[node.opcode](*arguments)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.buffer_uses import BufferUses
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
+from hlo_dispatch.analysis.in_place_updates import variant_elements, writes_in_place, written_operands
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
@@ -130,7 +130,7 @@ class _Loop:
             state = self._caller.instructions[instruction.operand_ids[0]]
             if instruction.opcode == "while" and state.opcode == "tuple":
                 body = self._module.computations[instruction.called_computation_ids[0]]
-                yield from uses.overwritten(state.id, _variant_elements(body))
+                yield from uses.overwritten(state.id, variant_elements(body))
             else:
                 yield from uses.overwritten(identifier, written_operands(self._module, instruction))
 
@@ -251,22 +251,6 @@ def _widening(module: Module, instruction: InstructionProto, by_id: Mapping[int,
         source = by_id[source.operand_ids[0]]
     is_computed = instruction.opcode == "fusion" and source.opcode != "parameter"
     return _Widening(instruction, source.id, shape, is_computed)
-
-
-def _variant_elements(body: ComputationProto) -> list[int]:
-    """Indices of the elements of a loop's state that the body does not return unchanged."""
-    by_id = {instruction.id: instruction for instruction in body.instructions[:]}
-    root = by_id[body.root_id]
-    if root.opcode != "tuple":
-        return list(range(len(body.program_shape.parameters[0].tuple_shapes)))
-    returned = [by_id[operand] for operand in root.operand_ids[:]]
-    return [
-        number
-        for number, value in enumerate(returned)
-        if value.opcode != "get-tuple-element"
-        or value.tuple_index != number
-        or by_id[value.operand_ids[0]].opcode != "parameter"
-    ]
 
 
 def _retype_signature(fused: ComputationProto) -> None:

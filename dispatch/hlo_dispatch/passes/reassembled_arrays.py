@@ -11,6 +11,7 @@ import contextlib
 
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_SHAPES, peel_instruction
 from hlo_dispatch.analysis.reassembled_arrays import ReassembledArray, UpdatedPart, find_reassembled_arrays
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.literals import index_literal
@@ -21,14 +22,14 @@ from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 
-_SAME_ELEMENTS = frozenset(("bitcast", "copy", "reshape"))
-
 
 def update_parts_in_place(module: Module, context: PassContext) -> set[int]:
     """Update the arrays that a loop or the program gives back where they lie."""
+    if not module.opcodes >= {"concatenate", "dynamic-update-slice"}:
+        return set()
     editors: list[Editor] = []
     aliasing = BufferAliasing(module)
-    for computation, is_small in list(module.control_flow_computations()):
+    for computation, is_small in module.control_flow_computations():
         if not is_small and _may_reassemble(module, computation):
             with contextlib.suppress(RewriteUnsupported):  # a control dependency on one of the instructions
                 editor = _draft(module, computation, aliasing, context.threads)
@@ -47,8 +48,7 @@ def _may_reassemble(module: Module, computation: ComputationProto) -> bool:
 
 
 def _is_concatenation(module: Module, value: InstructionProto, by_id: dict[int, InstructionProto]) -> bool:
-    while value.opcode in _SAME_ELEMENTS:
-        value = by_id[value.operand_ids[0]]
+    value = peel_instruction(value, PEEL_SHAPES, by_id)
     if value.opcode == "fusion":
         fused = module.computations[value.called_computation_ids[0]]
         inner = {instruction.id: instruction for instruction in fused.instructions[:]}

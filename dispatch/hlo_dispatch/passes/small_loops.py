@@ -14,7 +14,7 @@ from hlo_dispatch.analysis.loop_nest import trip_count
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import SMALL_CALL, Module, is_small_call
-from hlo_dispatch.ir.opcode import LOOP_FUSIBLE
+from hlo_dispatch.ir.opcode import CONTROL_FLOW, LOOP_FUSIBLE
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.task_partitions import is_partitioned
@@ -25,9 +25,8 @@ LEAST_TRIPS = 64
 """Minimum trip count: shorter loops gain less than their program notices."""
 MOST_BYTES = 64 << 10
 """Maximum bytes that an iteration reads and writes: more of them are work for several threads."""
-_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 _FREE = frozenset(("bitcast", "constant", "get-tuple-element", "parameter", "tuple"))
-_SUPPORTED = LOOP_FUSIBLE | _CONTROL_FLOW | _FREE | {"fusion"}
+_SUPPORTED = LOOP_FUSIBLE | CONTROL_FLOW | _FREE | {"fusion"}
 """What a small call may hold: sorts, scatters and calls of libraries it may not."""
 
 
@@ -36,15 +35,18 @@ def gather_small_loops(module: Module, context: PassContext) -> set[int]:
     if context.planner.policy not in MEASURING:
         return set()
     editors: list[Editor] = []
-    pending = [module.entry.id]
+    pending, seen = [module.entry.id], set[int]()
     while pending:
         caller = module.computations[pending.pop()]
+        if caller.id in seen:
+            continue
+        seen.add(caller.id)
         loops = [i for i in caller.instructions[:] if i.opcode == "while" and _is_small(module, i, context)]
         if loops:
             editors.append(_gathered(module, caller, loops))
         done = {loop.id for loop in loops}
         for instruction in caller.instructions[:]:
-            if instruction.opcode in _CONTROL_FLOW and instruction.id not in done and not is_small_call(instruction):
+            if instruction.opcode in CONTROL_FLOW and instruction.id not in done and not is_small_call(instruction):
                 pending += instruction.called_computation_ids[:]
     if editors:
         context.keep_stock(module)
@@ -76,7 +78,7 @@ def _bytes(module: Module, instruction: InstructionProto) -> int:
     for called in instruction.called_computation_ids[:]:
         by_id = {inner.id: inner for inner in module.computations[called].instructions[:]}
         for inner in by_id.values():
-            if inner.opcode in _CONTROL_FLOW:
+            if inner.opcode in CONTROL_FLOW:
                 total += _bytes(module, inner)
             elif inner.opcode not in _FREE:
                 total += _bytes_accessed(module, inner, by_id)

@@ -36,8 +36,9 @@ SMALLEST_IN_SMALL_CALL = 16_000
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # One row of f32 takes as long as its weights take to be read, on any processor. Where they lie matters then, and how
 # many places of memory are read at once: oneDNN, which reads several rows of weights side by side or reorders them,
-# took 0.95 to 2.5 times as long on a Zen 4 with weights in no cache, XLA 0.95 to 15 times from SMALLEST_DOT on
-# (`python -m bench.few_rows --rows 1`). In half precision oneDNN took 0.4 to 2.5 times as long, so that is measured.
+# took 0.95 to 2.5 times as long on a Zen 4 with weights in no cache, XLA 0.95 to 15 times from SMALLEST_DOT on (one
+# product at a time; `python -m bench.few_rows --rows 1` times layers in a row). In half precision oneDNN took 0.4 to
+# 2.5 times as long, so that is measured.
 GEMV_KERNEL = "own.narrow_product"
 # XLA widens quantized weights in a separate loop and reads its result once for all rows of the product
 # (`python -m bench.few_rows`); the number of weights that pay for a call is an estimate.

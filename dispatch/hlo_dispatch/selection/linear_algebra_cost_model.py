@@ -52,10 +52,8 @@ def by_expected_speed(match: Match, machine: Machine) -> list[str]:
 
 def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat stock XLA, and the sentence why."""
-    if match.node.opcode in ("fft", "sort"):
-        return _transform(match) if match.node.opcode == "fft" else _sort(match)
-    if match.node.opcode == "dot":
-        return _product(match, machine)
+    if (verdict := _BY_OPCODE.get(match.node.opcode)) is not None:
+        return verdict(match, machine)
     sizes, dtype = _matrix(match)
     if math.prod(sizes) < FEWEST_ELEMENTS:
         return False, f"{math.prod(sizes):,} elements are too few for a gain"
@@ -77,7 +75,7 @@ def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]
     return True, f"{copies} between row and column order becomes superfluous"
 
 
-def _sort(match: Match) -> tuple[bool, str]:
+def _sort(match: Match, _: Machine) -> tuple[bool, str]:
     """The verdict for sorts: of short rows, counting digits takes as long as comparing."""
     length = match.operands[0].sizes[-1]
     if length < SHORTEST_SORTED:
@@ -105,7 +103,7 @@ def _product(match: Match, machine: Machine) -> tuple[bool, str]:
     return True, "what is 0 need not be multiplied"
 
 
-def _transform(match: Match) -> tuple[bool, str]:
+def _transform(match: Match, _: Machine) -> tuple[bool, str]:
     """The verdict for transforms: over several dimensions, and in the cache, XLA's DUCC is as fast or faster."""
     source = match.operands[0]
     length = source.sizes[-1]
@@ -143,6 +141,10 @@ def _suits_blocked(match: Match, machine: Machine) -> bool:
 def _has_few_sides(match: Match) -> bool:
     """Whether a triangular system is solved for a few vectors only."""
     return match.name == "triangular_solve" and _sides(match) <= MOST_RIGHT_HAND_SIDES
+
+
+_BY_OPCODE = {"dot": _product, "fft": _transform, "sort": _sort}
+"""Opcode of routines that are no factorization → their verdict."""
 
 
 def _sides(match: Match) -> int:

@@ -31,6 +31,8 @@ UNPACKED_TYPES = frozenset(("u8", "s8", "s16", "s32"))
 _SIGNED = UNPACKED_TYPES - {"u8"}
 _BYTE = "u8"
 _MASK, _BITS = 15, 4
+_LARGEST_ZERO = 112
+"""Maximum number that 15 can be added to in s8."""
 _SHIFTS = bytes((0, _BITS))
 
 
@@ -56,13 +58,16 @@ class _Unpacked(NamedTuple):
 
 def packed_nibbles(view: View) -> PackedNibbles | None:
     """The packed nibbles behind a view of integers; None: they are something else."""
-    zero = 0.0
+    zero, is_unsigned = 0.0, False
     while True:
         unpacked = _UNPACKING[view.node.opcode](view.node) if view.node.opcode in _UNPACKING else None
         if unpacked is not None:
             break
+        is_unsigned |= view.node.shape.element_type not in _SIGNED
         shifted = _shifted(view)
-        further = shifted[0] if shifted is not None else _unwidened(view) or peel(view, PEEL_LAYOUTS)
+        if shifted is not None and is_unsigned:
+            return None  # a negative number would have wrapped
+        further = shifted[0] if shifted is not None else converted(view) or peel(view, PEEL_LAYOUTS)
         if further is None or further.node.shape.element_type not in UNPACKED_TYPES:
             return None
         zero += shifted[1] if shifted is not None else 0.0
@@ -120,11 +125,14 @@ def _shifted(view: View) -> tuple[View, float] | None:
     value = operand_view(view, node.operands[0])
     if constant is None or not isinstance(value, View):
         return None
-    return value, constant if node.opcode == "subtract" else -constant
+    zero = constant if node.opcode == "subtract" else -constant
+    if node.shape.element_type == "s8" and abs(zero) > _LARGEST_ZERO:
+        return None  # some numbers would have wrapped
+    return value, zero
 
 
-def _unwidened(view: View) -> View | None:
-    """The view of the operand of a convert between integers."""
+def converted(view: View) -> View | None:
+    """The view of what a convert converts; None: the node is none, or the operand has no single strides."""
     if view.node.opcode != "convert":
         return None
     found = operand_view(view, view.node.operands[0])
@@ -150,7 +158,7 @@ def _half(operand: Node, of: Callable[[View], View | None]) -> View | None:
 
 
 def _without_integer_converts(view: View) -> View:
-    while view.node.shape.element_type in UNPACKED_TYPES and (further := _unwidened(view)) is not None:
+    while view.node.shape.element_type in UNPACKED_TYPES and (further := converted(view)) is not None:
         if further.node.shape.element_type not in UNPACKED_TYPES:
             break
         view = further

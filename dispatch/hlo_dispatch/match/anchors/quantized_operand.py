@@ -24,7 +24,7 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES
-from hlo_dispatch.match.anchors.packed_nibbles import UNPACKED_TYPES, packed_nibbles
+from hlo_dispatch.match.anchors.packed_nibbles import UNPACKED_TYPES, converted, packed_nibbles
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
@@ -75,18 +75,10 @@ def quantized_operand(operand: Node, results: AbstractSet[Node]) -> QuantizedOpe
             is_first = scale is None and zeros is None and not zero
             found, scale = _combined(view, results) if is_first else (None, None)
         else:
-            found = peel(view, PEEL_CONVERTS_AND_LAYOUTS, results) or _converted(view)
+            found = peel(view, PEEL_CONVERTS_AND_LAYOUTS, results) or converted(view)
         if found is None:
             return None
         view = found
-
-
-def _converted(view: View) -> View | None:
-    """The view of what a convert between float types converts."""
-    if view.node.opcode != "convert":
-        return None
-    converted = operand_view(view, view.node.operands[0])
-    return converted if isinstance(converted, View) else None
 
 
 def _integers(view: View) -> QuantizedOperand | None:

@@ -142,7 +142,7 @@ def _is_supported(quantized: QuantizedOperand, dimensions: DotDimensions) -> boo
     (depth, distance), (columns, _) = matrix
     if quantized.block > _PAIR and distance != 1:
         return False
-    counts = {1}
+    counts: set[int] = set()
     for scale in (quantized.scale, quantized.zeros):
         groups, channels = ((1, 1), (1, 1)) if scale is None else _matrix_of(scale, quantized.view.sizes, dimensions)
         if groups is None or channels is None:
@@ -150,7 +150,8 @@ def _is_supported(quantized: QuantizedOperand, dimensions: DotDimensions) -> boo
         counts.add(groups[0])
         if groups[0] > 1 and (channels[0] != columns or depth // groups[0] % max(_GROUP_GRAIN, quantized.block)):
             return False
-    return len(counts) <= _PAIR
+    # Scales and zero points have the same groups, or one has none.
+    return len(counts - {1}) <= 1
 
 
 def _matrix(view: View, numbers: DotDimensions) -> tuple[Dimension, Dimension] | None:

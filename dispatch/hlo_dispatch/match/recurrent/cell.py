@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_dispatch.match.recurrent.elementwise_points import Array, ElementwisePoints, SourceElements
+from hlo_dispatch.match.elementwise_points import Array, ElementwisePoints, SourceElements
 
 _CLOSE = 1e-6
 _SEED = 5

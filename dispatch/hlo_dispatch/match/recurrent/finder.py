@@ -16,15 +16,15 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import row_major
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.recurrent.call_builder import Block, CallBuilder
-from hlo_dispatch.match.recurrent.cell import Cell, Signature, recognise_cell
-from hlo_dispatch.match.recurrent.elementwise_points import (
+from hlo_dispatch.match.elementwise_points import (
     ElementwisePoints,
     NotElementwise,
     Offsets,
     SourceElements,
 )
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.recurrent.call_builder import Block, CallBuilder
+from hlo_dispatch.match.recurrent.cell import Cell, Signature, recognise_cell
 from hlo_dispatch.match.recurrent.loop_roles import LoopRoles
 from hlo_dispatch.match.recurrent.masks import find_mask
 from hlo_dispatch.match.recurrent.not_recurrent import NotRecurrent, refuse

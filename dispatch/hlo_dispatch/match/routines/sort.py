@@ -10,13 +10,11 @@ import numpy as np
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.match.elementwise_region import COMPARISONS
 from hlo_dispatch.pattern.constraints import is_row_major
 
 _KEYS = np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32)
 _TYPES = {"f32": np.float32, "s32": np.int32, "pred": np.bool_}
-_COMPARED: dict[str, Callable[..., Any]] = {
-    "EQ": np.equal, "NE": np.not_equal, "GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal, "LT": np.less,
-}  # fmt: skip
 _COMPUTED: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "select": np.where,
     "negate": np.negative,
@@ -66,7 +64,7 @@ def _value(instruction: InstructionProto, operands: list[Any]) -> Any:
         held = {np.float32: literal.f32s, np.int32: literal.s32s, np.bool_: literal.preds}[dtype]
         return dtype(held[0])
     if instruction.opcode == "compare":
-        return _COMPARED[instruction.comparison_direction](*operands)
+        return COMPARISONS[instruction.comparison_direction](*operands)
     if instruction.opcode in ("bitcast", "bitcast-convert"):
         return operands[0].view(dtype)
     computed = _COMPUTED.get(instruction.opcode)

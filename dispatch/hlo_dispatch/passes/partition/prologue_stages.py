@@ -136,9 +136,11 @@ class PrologueGraph:
     def _digest(self, results: Sequence[int]) -> bytes:
         """Digest of the structure of a stage with these results."""
         ids = [self._results[number] for number in results]
-        places = {number: place for place, number in enumerate(self._parameters(results).values())}
+        parameters = self._parameters(results)
+        places = {number: place for place, number in enumerate(parameters.values())}
         found = self._digests_of(self._transitive_operands(ids), lambda number: str(places[number]))
-        return hashlib.sha256(b"".join(found[identifier] for identifier in ids)).digest()
+        # A fusion may take what these results do not depend on.
+        return hashlib.sha256(b"".join(found[identifier] for identifier in (*ids, *parameters))).digest()
 
     def _digests_of(self, values: Iterable[int], name_of: Callable[[int], str]) -> Mapping[int, bytes]:
         """Digests of these values, which include their operands, with parameters identified by `name_of`."""

@@ -120,7 +120,7 @@ def _add_parameter(rewriter: ComputationRewriter, node: Node, number: int) -> No
 
 def _copy_overwritten(module: Module, parameters: AbstractSet[int]) -> None:
     """Copy those of these parameters that an instruction would overwrite: every call reads them as they are."""
-    overwritten = overwritten_parameters(module) & parameters
+    overwritten = overwritten_parameters(module, parameters)
     if not overwritten:
         return
     draft = Editor(module, module.entry)
