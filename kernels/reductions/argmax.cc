@@ -41,8 +41,7 @@ class ArgMax final : public Routine {
     if (columns_ > std::numeric_limits<int32_t>::max()) Unsupported("src: expected places that s32 can hold");
     const std::vector<int64_t> rows(source_.dims.begin(), source_.dims.end() - 1);
     if (attributes.Integers("dst_dims") != rows) Invalid("attribute 'dst_dims': expected those of src but the last");
-    if (!IsRowMajor(rows, attributes.Integers("dst_strides")))
-      Unsupported("dst: expected places side by side");
+    if (!IsRowMajor(rows, attributes.Integers("dst_strides"))) Unsupported("dst: expected places side by side");
     rows_ = source_.Bytes() / ElementBytes(source_.type) / columns_;
     operands_ = {SpecOf(source_)};
     results_ = {BufferSpec{"dst", xla::ffi::S32, rows_ * static_cast<int64_t>(sizeof(int32_t))},
