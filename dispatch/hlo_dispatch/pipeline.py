@@ -73,10 +73,10 @@ _VERIFY = Pass("verify", verify_changed)
 JIT = (
     _ACCUMULATIONS,
     _SMALL_LOOPS,
-    _STACKS,
     _PARTS,
     _NARROW,
     _NARROW_STACKS,
+    _STACKS,
     _FLATTEN,
     _SELECT,
     _LOWER,
@@ -88,7 +88,7 @@ JIT = (
     _VERIFY,
 )
 """The passes on a module that JAX or another compiler shows."""
-REGION = (_STACKS, _NARROW, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
+REGION = (_NARROW, _STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
 """On one region that is measured: its call is compared with stock's code, which has no huge pages either, in the loop
 where it was found."""
 FROZEN = (

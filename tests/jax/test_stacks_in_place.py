@@ -161,25 +161,33 @@ REFUSED = {
 }
 
 
-def inputs(seed: int) -> tuple[Any, ...]:
+FAR = {"float32": 2e-5, "bfloat16": 6e-2}
+"""How far results may be from stock's."""
+
+
+def inputs(seed: int, dtype: str = "float32") -> tuple[Any, ...]:
     random = np.random.default_rng(seed)
     shapes = (LAYERS, WIDTH, WIDTH), (LAYERS, BATCH, LENGTH, WIDTH), (LAYERS, BATCH, LENGTH, WIDTH), (BATCH, WIDTH)
     arrays = [random.standard_normal(shape, dtype="float32") for shape in shapes]
-    return arrays[0] / 8, *arrays[1:], np.int32(random.integers(0, LENGTH + 3))
+    rounded = [array.astype(jnp.dtype(dtype)) for array in (arrays[0] / 8, *arrays[1:])]
+    return *rounded, np.int32(random.integers(0, LENGTH + 3))
 
 
-def compare(program: Callable[..., Any], donated: tuple[int, ...], seeds: range = range(4)) -> Any:
+def compare(
+    program: Callable[..., Any], donated: tuple[int, ...], seeds: range = range(4), dtype: str = "float32"
+) -> Any:
     """Run by stock XLA and by the pass, on fresh inputs; returns the report."""
     stock, ours = jax.jit(lambda *args: program(*args)), jax.jit(lambda *args: program(*args), donate_argnums=donated)
-    wanted = [stock(*inputs(seed)) for seed in seeds]
+    results = [stock(*inputs(seed, dtype)) for seed in seeds]
     with hlo_dispatch.enabled(policy="always"):
-        ours(*map(jnp.asarray, inputs(99)))
+        ours(*map(jnp.asarray, inputs(99, dtype)))
         (report,) = [r for r in hlo_dispatch.reports() if r.module.startswith("jit__lambda")][-1:]
-        for seed, expected in zip(seeds, wanted, strict=True):
-            given = [jnp.array(array) for array in inputs(seed)]
-            got = ours(*given)
-            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), got, expected)
-            for array, original in zip(given, inputs(seed), strict=True):
+        for seed, expected in zip(seeds, results, strict=True):
+            given = [jnp.array(array) for array in inputs(seed, dtype)]
+            for found, wanted in zip(ours(*given), expected, strict=True):
+                both = (np.asarray(array, "float32") for array in (found, wanted))
+                np.testing.assert_allclose(*both, rtol=FAR[dtype], atol=FAR[dtype])
+            for array, original in zip(given, inputs(seed, dtype), strict=True):
                 assert array.is_deleted() or (np.asarray(array) == original).all()
     return report
 
@@ -188,16 +196,18 @@ def is_taken(report: Any) -> bool:
     return any(run.changed for run in report.passes if run.name == PASS)
 
 
+@pytest.mark.parametrize("dtype", FAR)
 @pytest.mark.parametrize("donated", [(), (1, 2)], ids=["kept", "donated"])
 @pytest.mark.parametrize("program", TAKEN, ids=lambda program: program.__name__)
-def test_one_stack_is_changed_in_place(program: Callable[..., Any], donated: tuple[int, ...]) -> None:
-    assert is_taken(compare(program, donated))
+def test_one_stack_is_changed_in_place(program: Callable[..., Any], donated: tuple[int, ...], dtype: str) -> None:
+    assert is_taken(compare(program, donated, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", FAR)
 @pytest.mark.parametrize("donated", [(), (1, 2)], ids=["kept", "donated"])
 @pytest.mark.parametrize("program", REFUSED.values(), ids=REFUSED.keys())
-def test_other_slices_stay_apart(program: Callable[..., Any], donated: tuple[int, ...]) -> None:
-    assert not is_taken(compare(program, donated))
+def test_other_slices_stay_apart(program: Callable[..., Any], donated: tuple[int, ...], dtype: str) -> None:
+    assert not is_taken(compare(program, donated, dtype=dtype))
 
 
 def test_one_array_as_both_stacks() -> None:
@@ -236,16 +246,17 @@ def test_from_two_threads_with_buffers_of_their_own() -> None:
     assert not failed
 
 
+@pytest.mark.parametrize("dtype", FAR)
 @pytest.mark.parametrize(("donated", "copies"), [((1, 2), 0), ((1,), 1), ((), 2)])
 def test_the_caches_are_copied_once_or_never(
-    donated: tuple[int, ...], copies: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    donated: tuple[int, ...], copies: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What of the module moves as many bytes as a slice of a cache, or more."""
     monkeypatch.setenv("HLO_DISPATCH_DUMP_PASSES", str(tmp_path))
     with hlo_dispatch.enabled(policy="always"):
-        jax.jit(lambda *args: keys_and_values(*args), donate_argnums=donated).lower(*inputs(0)).compile()
+        jax.jit(lambda *args: keys_and_values(*args), donate_argnums=donated).lower(*inputs(0, dtype)).compile()
     module = parsed(max(tmp_path.glob("jit__lambda*"), key=lambda path: path.name).read_text())
-    assert moved(module) == copies
+    assert moved(module, jnp.dtype(dtype).itemsize) == copies
 
 
 def carried(w: Any, keys: Any, values: Any, x: Any, at: Any) -> Any:
@@ -288,10 +299,10 @@ def test_memory_of_a_token(program: Callable[..., Any]) -> None:
     assert analysis.temp_size_in_bytes < 2 * slice_bytes
 
 
-def moved(module: Module) -> float:
+def moved(module: Module, itemsize: int) -> float:
     """How often a run copies, fills or rebuilds what is as large as a slice of a cache."""
     times = executions(module)
-    least = 4 * BATCH * LENGTH * WIDTH
+    least = itemsize * BATCH * LENGTH * WIDTH
     return sum(
         times[computation.id]
         for computation, _ in module.control_flow_computations()

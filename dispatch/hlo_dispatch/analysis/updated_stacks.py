@@ -2,6 +2,7 @@
 
 That is a scan with a cache for each layer, as xs and as ys. XLA gives the loop two stacks: one that is read, and one
 that is written. They may be one buffer where no slice is read after it was written and where every slice is written.
+XLA may widen a slice of half precision, update it in f32 and round it back, which rounds nothing but the new rows.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import dataclass
 from hlo_dispatch.analysis.binding_time import is_parameter_element
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.loop_indices import integer_of, loop_indices
-from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.analysis.peeling import is_widening
+from hlo_dispatch.ir.shape import HALF_TYPES, Shape
 
 _UPDATE = "dynamic-update-slice"
 _SAME_ELEMENTS = frozenset(("bitcast", INSERTED_COPY))
-_MADE_OF_A_SLICE = _SAME_ELEMENTS | {"dynamic-slice", _UPDATE}
+_MADE_OF_A_SLICE = _SAME_ELEMENTS | {"convert", "dynamic-slice", _UPDATE}
 _FIRST_INDEX = {"dynamic-slice": 1, _UPDATE: 2}
 """Opcode → number of the operand that is the first start index."""
 
@@ -34,7 +36,7 @@ class UpdatedStack:
     base: Node
     """The slice that is updated."""
     updates: tuple[Node, ...]
-    """Its updates, in order; the last one is the changed slice."""
+    """Its updates, in order; the last one is the changed slice, or what that is rounded from."""
     changed: tuple[Node, ...]
     """The values that are equal to the changed slice: XLA updates several copies of a slice that is used as it was."""
     inside: frozenset[Node]
@@ -82,9 +84,9 @@ def _updated_stack(graph: FlatGraph, number: int, write: Node) -> UpdatedStack |
         return None
     if not all(_is_update_of_slice(update, write) for update in updates):
         return None
-    changed = [updates[-1], *_equal_values(graph, updates[-1])]
+    changed = _changed_slices(graph, write)
     inside = _inside(write, changed)
-    if not inside.issuperset(updates[:-1]):
+    if not inside.union(changed).issuperset(updates):
         return None  # something else reads a slice between two updates
     return UpdatedStack(source, target, reads, base, tuple(updates), tuple(changed), frozenset(inside), write)
 
@@ -92,12 +94,30 @@ def _updated_stack(graph: FlatGraph, number: int, write: Node) -> UpdatedStack |
 def _updates_of_a_slice(write: Node) -> tuple[list[Node], Node]:
     """(the updates that make the written slice, in order, the value that the first one updates)."""
     updates: list[Node] = []
-    node = write.operands[1]
-    while node.opcode == _UPDATE or node.opcode in _SAME_ELEMENTS:
+    node, element_type = write.operands[1], write.shape.element_type
+    while node.opcode == _UPDATE or node.opcode in _SAME_ELEMENTS or _is_wider_or_back(node, element_type):
         if node.opcode == _UPDATE:
             updates.insert(0, node)
         node = node.operands[0]
     return updates, node
+
+
+def _is_wider_or_back(node: Node, element_type: str) -> bool:
+    """Whether a value is another one, of this half precision, in f32, or one in f32 rounded to it."""
+    if element_type not in HALF_TYPES or node.opcode != "convert":
+        return False
+    return {element_type, "f32"} == {node.shape.element_type, node.operands[0].shape.element_type}
+
+
+def _changed_slices(graph: FlatGraph, write: Node) -> list[Node]:
+    """The value that a write writes, and those that are equal to it."""
+    changed = _peeled(write.operands[1])
+    while changed.opcode == "convert" and is_widening(changed.operands[0]):
+        source = changed.operands[0].operands[0]
+        if source.shape.element_type != changed.shape.element_type:
+            break
+        changed = _peeled(source)
+    return [changed, *(_equal_values(graph, changed) if changed.opcode == _UPDATE else ())]
 
 
 def _equal_values(graph: FlatGraph, update: Node) -> list[Node]:

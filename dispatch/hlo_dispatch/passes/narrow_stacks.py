@@ -2,7 +2,8 @@
 
 XLA hoists the conversion of a scan's bf16 weights to f32 (jax 0.10.2), or of s4 to s8, out of the loop: each run of the
 program widens all layers, and each iteration reads a slice that is two or four times as large. Slicing and widening
-commute, and rounding what was just widened changes no element, so the loop takes the narrow array and widens slices.
+commute, and rounding what was just widened changes no element, so the loop takes the narrow array and widens slices. It
+takes a copy where something overwrites the array.
 """
 
 from __future__ import annotations
@@ -104,15 +105,13 @@ class _Loop:
         for number, value in enumerate(operands):
             is_alone = number not in used and operands.count(value) == 1
             widening = _widening(self._module, caller.instructions[value], caller.instructions) if is_alone else None
-            if widening is not None and caller.users(value) == [state.id] and self._is_kept(widening):
+            if widening is not None and caller.users(value) == [state.id]:
                 found[number] = widening
         return found
 
-    def _is_kept(self, widening: _Widening) -> bool:
+    def _is_kept(self, value: int) -> bool:
         """Whether nothing overwrites the narrow array's buffer, which the loop did not read until now."""
-        if widening.is_computed:
-            return True
-        caller, value = self._caller, self._narrow_operand(widening)
+        caller = self._caller
         uses = BufferUses(caller.instructions, caller.users)
         for path, number in BufferAliasing(self._module).pairs(caller.computation):
             elements = uses.parameter_elements(path)
@@ -134,13 +133,14 @@ class _Loop:
             else:
                 yield from uses.overwritten(identifier, written_operands(self._module, instruction))
 
-    def _narrow_operand(self, widening: _Widening) -> int:
-        """Id of the caller's instruction that is the narrow array."""
-        if widening.instruction.opcode != "fusion":
-            return widening.source
-        fused = self._module.computations[widening.instruction.called_computation_ids[0]]
-        parameter = next(inner for inner in fused.instructions[:] if inner.id == widening.source)
-        return widening.instruction.operand_ids[parameter.parameter_number]
+    def _narrow_operand(self, widening: _Widening) -> InstructionProto:
+        """The caller's instruction that is the narrow array."""
+        identifier = widening.source
+        if widening.instruction.opcode == "fusion":
+            fused = self._module.computations[widening.instruction.called_computation_ids[0]]
+            parameter = next(inner for inner in fused.instructions[:] if inner.id == identifier)
+            identifier = widening.instruction.operand_ids[parameter.parameter_number]
+        return self._caller.instructions[identifier]
 
     def _can_change_state(self) -> bool:
         graph = FlatGraph(self._module, self._body.computation)
@@ -155,9 +155,12 @@ class _Loop:
         """Emit the narrow array, with the wide one's dimensions."""
         instruction, caller = widening.instruction, self._caller
         if not widening.is_computed:
-            return caller.before(instruction.id, instruction).make(
-                "bitcast", widening.shape, self._narrow_operand(widening), stem="narrow_stack"
-            )
+            builder, narrow = caller.before(instruction.id, instruction), self._narrow_operand(widening)
+            if not self._is_kept(narrow.id):
+                narrow = builder.make("copy", narrow.shape, narrow.id, stem="stack_copy")
+            if shape_of(narrow.shape) == widening.shape:
+                return narrow
+            return builder.make("bitcast", widening.shape, narrow.id, stem="narrow_stack")
         fused = self._draft(instruction.called_computation_ids[0])
         fused.root_id = fused.last().make("bitcast", widening.shape, widening.source, stem="narrow_stack").id
         fused.keep_reachable_from_root()

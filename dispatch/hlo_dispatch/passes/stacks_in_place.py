@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.buffer_uses import BufferUses
@@ -17,6 +18,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.in_place_updates import writes_in_place
 from hlo_dispatch.analysis.loop_indices import integer_of
 from hlo_dispatch.analysis.loop_nest import trip_count
+from hlo_dispatch.analysis.peeling import is_widening
 from hlo_dispatch.analysis.updated_stacks import UpdatedStack, find_updated_stacks
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
@@ -141,9 +143,9 @@ class _LoopRewriter:
         dead = {self._state.id}
         for stack in stacks:
             source, target = stack.source.proto.tuple_index, stack.target.proto.tuple_index
-            value = operands[source]
-            if not self._take_buffer(value, source, target):
-                value = builder.make("copy", shapes[source], value, stem="stack_copy").id
+            value = self._take_buffer(operands[source], source, target)
+            if value is None:
+                value = builder.make("copy", shapes[source], operands[source], stem="stack_copy").id
             dead.add(operands[target])
             operands[target] = value
         for stack in stacks:
@@ -157,16 +159,31 @@ class _LoopRewriter:
         self._remove_dead(dead)
         return state
 
-    def _take_buffer(self, value: int, source: int, target: int) -> bool:
-        """Let the loop change this value's own buffer; False, and no change, where something else may read it."""
+    def _take_buffer(self, value: int, source: int, target: int) -> int | None:
+        """Let the loop change this value's own buffer, or that of the value that it is a copy of, which is returned.
+
+        None, and no change, where something else may read it.
+        """
         caller, state = self._caller, self._state
         instruction = caller.instructions[value]
         is_read = any(caller.users(element) for element in self._results(source))
         if caller.users(value) != [state.id] or state.operand_ids[:].count(value) > 1 or is_read:
-            return False
+            return None
+        if instruction.opcode == "copy" and self._is_needless(instruction):
+            (copied,) = instruction.operand_ids[:]
+            if self._return_in_place(copied, target):
+                return copied
         if instruction.opcode in _NEW_BUFFER:
-            return not writes_in_place(self._module, instruction)
-        return self._return_in_place(value, target)
+            return None if writes_in_place(self._module, instruction) else value
+        return value if self._return_in_place(value, target) else None
+
+    def _is_needless(self, copy: InstructionProto) -> bool:
+        """Whether nothing but this copy reads a value, and nothing waits for the copy."""
+        caller = self._caller
+        (copied,) = copy.operand_ids[:]
+        is_waited_for = any(copy.id in i.control_predecessor_ids[:] for i in caller.instructions.values())
+        is_same = caller.instructions[copied].shape == copy.shape
+        return is_same and caller.users(copied) == [copy.id] and not copy.control_predecessor_ids and not is_waited_for
 
     def _return_in_place(self, value: int, target: int) -> bool:
         """Return the changed stack in the buffer of the parameter that it was; False where the caller keeps that."""
@@ -225,13 +242,12 @@ def _emit_updates(rewriter: ComputationRewriter, stack: UpdatedStack) -> None:
     whole, last = stack.target.shape, stack.updates[-1]
     index, value = rewriter.identifier(stack.index), rewriter.identifier(stack.target)
     for update in stack.updates:
-        builder, rows = rewriter.near(update), update.operands[1]
-        starts = update.operands[2:]
+        builder, starts = rewriter.near(update), update.operands[2:]
         has_index = len(update.shape.dimensions) == len(whole.dimensions)
-        identifier = rewriter.identifier(rows)
+        shape = replace(update.operands[1].shape, element_type=whole.element_type)
+        identifier = _emit_rows(rewriter, update, shape)
         if not has_index:
-            shape = _stacked(rows.shape)
-            identifier = builder.make("bitcast", shape, identifier).id
+            identifier = builder.make("bitcast", _stacked(shape), identifier).id
         value = builder.make(
             "dynamic-update-slice",
             whole,
@@ -241,6 +257,16 @@ def _emit_updates(rewriter: ComputationRewriter, stack: UpdatedStack) -> None:
             *(rewriter.identifier(start) for start in starts[has_index:]),
             identifier=rewriter.identifier(stack.write) if update is last else None,
         ).id
+
+
+def _emit_rows(rewriter: ComputationRewriter, update: Node, shape: Shape) -> int:
+    """Emit the rows that an update writes; returns the id of those in the stack's type."""
+    rows = update.operands[1]
+    if is_widening(rows) and rows.operands[0].shape == shape:
+        rows = rows.operands[0]
+    if rows.shape == shape:
+        return rewriter.identifier(rows)
+    return rewriter.near(update).make("convert", shape, rewriter.identifier(rows), stem="rounded_rows").id
 
 
 def _emit_changed_slice(rewriter: ComputationRewriter, node: Node, stack: UpdatedStack) -> None:
