@@ -61,7 +61,10 @@ Step ReadStep(const Attributes& attributes, const std::string& role, std::vector
     step.operand = others.size();
     const Accepted accepted = kind == "select" ? Accepted::kMask : Accepted::kFloats;
     others.push_back(MatricesOf(ReadNestedArray(attributes, role, accepted, Places::kMayRepeat)));
-    if (kind == "add") return step;
+    if (kind == "add") {
+      step.value = kAbsorbed;
+      return step;
+    }
   } else if (kind == "causal") {
     step.kind = StepKind::kCausal;
     step.reach = Reach(attributes.Integer("offset"));
@@ -92,8 +95,8 @@ std::vector<Step> ReadSteps(const Attributes& attributes, std::vector<Operand>& 
   return steps;
 }
 
-bool IsMask(StepKind kind) {
-  return kind == StepKind::kSelect || kind == StepKind::kCausal || kind == StepKind::kWindow;
+bool MayHide(StepKind kind) {
+  return kind == StepKind::kAdd || kind == StepKind::kSelect || kind == StepKind::kCausal || kind == StepKind::kWindow;
 }
 
 // What becomes of a score that step `first` has hidden, at most; NaN where that is not known.
@@ -154,7 +157,7 @@ Problem::Problem(const Attributes& attributes)
   for (int64_t size : batch_dims) batch = Product(batch, size, "query");
   hidden = -std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < steps.size(); ++i) {
-    const float bound = IsMask(steps[i].kind) ? Bound(steps, i) : std::numeric_limits<float>::quiet_NaN();
+    const float bound = MayHide(steps[i].kind) ? Bound(steps, i) : std::numeric_limits<float>::quiet_NaN();
     if (std::isnan(bound)) continue;
     steps[i].may_skip = may_skip = true;
     hidden = std::max(hidden, bound);

@@ -26,11 +26,16 @@ struct Operand : StridedArray {
   Matrix At(const void* buffer, int64_t batch) const;
 };
 
+// An addend of this size absorbs every usual score: it hides a key.
+constexpr float kAbsorbing = -1e30f;
+// What such an addend makes of a score, at most.
+constexpr float kAbsorbed = -5e29f;
+
 enum class StepKind { kScale, kAdd, kSelect, kCausal, kWindow, kSoftcap };
 
 struct Step {
   StepKind kind;
-  float value = 0;        // scale, cap, or the score where the step hides a key
+  float value = 0;        // scale, cap, or the score, at most, where the step hides a key
   int64_t reach = 0;      // causal: the offset; window: how many keys, the query's own included
   size_t operand = 0;     // add, select: which of Problem::others
   bool may_skip = false;  // whether the scores of keys that it hides are known to be at most Problem::hidden

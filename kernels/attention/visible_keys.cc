@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/halves.h"
 #include "common/rounding.h"
 
 namespace hlo_dispatch::attention {
@@ -11,23 +12,48 @@ namespace {
 
 // e to the power of less is 0 in f32.
 constexpr float kVanishing = 104.0f;
+constexpr int64_t kAtOnce = 8;
 
-// From the first to the last key of the range that the mask shows to one of so many rows.
-KeyRange UnmaskedRange(const Matrix& mask, int64_t rows, const KeyRange& range) {
+// Whether a mask is false in all of these elements, or all of these addends absorb every score.
+bool AreHidden(const Matrix& operand, const char* first, int64_t count) {
+  const int64_t step = operand.column_bytes;
+  bool are = true;
+  switch (operand.type) {
+    case ElementType::kPred:
+      if (step == 1 && count == kAtOnce) {
+        uint64_t eight;
+        static_assert(sizeof(eight) == kAtOnce);
+        std::memcpy(&eight, first, sizeof(eight));
+        return eight == 0;
+      }
+      for (int64_t j = 0; j < count; ++j) are &= first[j * step] == 0;
+      return are;
+    case ElementType::kF32:
+      for (int64_t j = 0; j < count; ++j) {
+        float addend;
+        std::memcpy(&addend, first + j * step, sizeof(addend));
+        are &= addend <= kAbsorbing;
+      }
+      return are;
+    default:
+      for (int64_t j = 0; j < count; ++j) are &= WidenedNumber(first + j * step, operand.type, 0) <= kAbsorbing;
+      return are;
+  }
+}
+
+// From the first to the last key of the range that a step with this operand shows to one of so many rows.
+KeyRange ShownRange(const Matrix& operand, int64_t rows, const KeyRange& range) {
   KeyRange shown{range.end, range.begin};
-  const int64_t step = mask.column_bytes;
-  for (int64_t r = 0; r < (mask.row_bytes == 0 ? 1 : rows); ++r) {
-    const char* row = mask.first + r * mask.row_bytes;
-    const auto are_hidden = [row](int64_t j) {
-      uint64_t eight;
-      std::memcpy(&eight, row + j, sizeof(eight));
-      return eight == 0;
+  for (int64_t r = 0; r < (operand.row_bytes == 0 ? 1 : rows); ++r) {
+    const char* row = operand.first + r * operand.row_bytes;
+    const auto are_hidden = [&](int64_t key, int64_t count) {
+      return AreHidden(operand, row + key * operand.column_bytes, count);
     };
     int64_t begin = range.begin, end = range.end;
-    while (step == 1 && begin + 8 <= shown.begin && are_hidden(begin)) begin += 8;
-    while (begin < shown.begin && row[begin * step] == 0) ++begin;
-    while (step == 1 && end - 8 >= shown.end && are_hidden(end - 8)) end -= 8;
-    while (end > shown.end && row[(end - 1) * step] == 0) --end;
+    while (begin + kAtOnce <= shown.begin && are_hidden(begin, kAtOnce)) begin += kAtOnce;
+    while (begin < shown.begin && are_hidden(begin, 1)) ++begin;
+    while (end - kAtOnce >= shown.end && are_hidden(end - kAtOnce, kAtOnce)) end -= kAtOnce;
+    while (end > shown.end && are_hidden(end - 1, 1)) --end;
     shown = {std::min(shown.begin, begin), std::max(shown.end, end)};
   }
   return shown;
@@ -51,8 +77,9 @@ KeyRange VisibleKeys(const Problem& problem, const std::vector<Matrix>& others, 
     }
   }
   for (const Step& step : problem.steps) {
-    if (!step.may_skip || step.kind != StepKind::kSelect || visible.begin >= visible.end) continue;
-    visible = UnmaskedRange(BlockAt(others[step.operand], query, keys.begin), queries, visible);
+    const bool has_operand = step.kind == StepKind::kSelect || step.kind == StepKind::kAdd;
+    if (!step.may_skip || !has_operand || visible.begin >= visible.end) continue;
+    visible = ShownRange(BlockAt(others[step.operand], query, keys.begin), queries, visible);
   }
   if (visible.begin >= visible.end) return {0, 0};
   return {visible.begin / lanes * lanes, std::min(count, RoundUpTo(visible.end, lanes))};

@@ -1,4 +1,4 @@
-// Visible keys of queries: those that causal steps, windows and masks do not hide from all of them.
+// Visible keys of queries: those that causal steps, windows, masks and addends do not hide from all of them.
 //
 // The others are left out where their weights vanish beside those of the visible ones: what their values are, 0 times
 // infinity included, is not seen then.

@@ -74,7 +74,11 @@ def calls(draw: Any) -> AttentionCall:
         elif kind == "window":
             call.window(draw(st.one_of(st.integers(1, 40), st.integers(-queries, keys))), hidden)
         elif kind == "add":
-            call.add(draw(operands(scores, draw(st.sampled_from(list(DTYPES))))))
+            addends = draw(operands(scores, draw(st.sampled_from(list(DTYPES)))))
+            if draw(st.booleans()):
+                mask = np.random.default_rng(draw(st.integers(0, 99))).random(addends.shape) < 0.9
+                addends = np.where(mask, addends.dtype.type(-np.inf), addends)
+            call.add(addends)
         else:
             mask = np.random.default_rng(draw(st.integers(0, 99))).random(scores) < draw(st.sampled_from([0.1, 0.9]))
             call.select(mask, hidden)
@@ -154,16 +158,29 @@ def test_keys_in_parts(dtype: str, shape: tuple[int, int], hidden: float) -> Non
     assert call.wrong() == ""
 
 
-def test_a_cache_is_read_as_far_as_the_mask_shows() -> None:
+@pytest.mark.parametrize("step", ["select", "add", "add bf16", "add f16", "add once"])
+@pytest.mark.parametrize("queries", [4, 70])
+def test_a_cache_is_read_as_far_as_the_mask_shows(step: str, queries: int) -> None:
     """What lies behind, such as another sequence's rows, is not read."""
-    query, key, value = (random_of(seed, 2, size, 64) for seed, size in ((0, 4), (1, 5000), (2, 5000)))
-    call = AttentionCall(query, key, value).scale(0.125).select(np.arange(5000) < 300, -1e30)
+    query, key, value = (random_of(seed, 2, size, 64) for seed, size in ((0, queries), (1, 5000), (2, 5000)))
+    call, is_shown = AttentionCall(query, key, value).scale(0.125), np.arange(5000) < 300
+    if step == "select":
+        call.select(is_shown, -1e30)
+    else:
+        dtype = DTYPES[step.split()[1]] if step[4:] in DTYPES else np.dtype(np.float32)
+        addends = np.where(is_shown, 0, -np.inf if step == "add f16" else -1e30 * np.float32(1.01))
+        whole = (
+            np.broadcast_to(addends, (queries, 5000)).astype(dtype, order="C")
+            if step == "add"
+            else addends.astype(dtype)
+        )
+        call.add(whole)
     expected = call.expected()
     key[:, 320:], value[:, 320:] = np.nan, np.nan
     np.testing.assert_allclose(call.run(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("hidden", [-1e30, -5.0, 3.0])
+@pytest.mark.parametrize("hidden", [-1e30, -5.0, 3.0, -np.inf])
 @pytest.mark.parametrize("then", ["nothing", "bias", "causal"])
 def test_masks_of_any_shape(hidden: float, then: str) -> None:
     """Whole blocks hidden, only some keys shown, rows with none; masks of rows, of keys, of heads."""
@@ -172,7 +189,11 @@ def test_masks_of_any_shape(hidden: float, then: str) -> None:
         rows, columns = np.ogrid[:queries, :keys]
         for mask in (columns < keys // 3, columns >= keys - 5, rows < 9, (columns // 64 + rows // 20) % 3 == 1,
                      random.random((*batch, 1, 1)) < 0.5, random.random((queries, keys)) < 3 / keys):  # fmt: skip
-            call = plain(queries, keys, 16, 16, *batch).select(mask, hidden)
+            call = plain(queries, keys, 16, 16, *batch)
+            if hidden == -np.inf:
+                call.add(np.where(mask, np.float32(0.5), np.float32(hidden)))
+            else:
+                call.select(mask, hidden)
             if then == "bias":
                 call.add(random_of(5, queries, keys))
             elif then == "causal":
