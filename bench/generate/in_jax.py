@@ -57,6 +57,10 @@ class JaxSession:
             return sum(array.nbytes for array in jax.tree.leaves(self._run.args))
         return self._run.nbytes
 
+    @property
+    def cache_bytes(self) -> int:
+        return sum(array.nbytes for array in jax.tree.leaves(self._caches))
+
     def prefill(self, count: int) -> Array:
         return np.asarray(self._prefilled(count, self._capacity))[:, 0]
 

@@ -124,6 +124,10 @@ class LlamaCppSession:
     def _context(self, length: int) -> _Context:
         return _Context(self._library, self._model, self._batch, length + _SPARE, self._precision == "f32")
 
+    @property
+    def cache_bytes(self) -> int:
+        return 0
+
     def prefill(self, count: int) -> Array:
         return self._whole.evaluated(self._prompt[:, :count], 0)
 

@@ -211,6 +211,10 @@ class OpenVinoSession:
         logits = request.infer(values, share_inputs=True, share_outputs=True)[0]
         return logits[:, -1].argmax(-1).astype(np.int64)
 
+    @property
+    def cache_bytes(self) -> int:
+        return 0
+
     def prefill(self, count: int) -> Array:
         self._whole.reset_state()
         return self._evaluated(self._whole, self._prompt[:, :count], 0)

@@ -40,7 +40,8 @@ def load(way: str, requests: list[dict[str, Any]], **settings: Any) -> tuple[Ses
     begin = time.perf_counter()
     session.load()
     session.prefill(PROMPT)
-    said: dict[str, Any] = {"first": time.perf_counter() - begin, "first_peak": status("VmHWM") - before}
+    said: dict[str, Any] = {"imports": before, "first": time.perf_counter() - begin}
+    said["first_peak"] = status("VmHWM") - before
     said["tokens"] = first_tokens(session)
     for request in requests:
         session.call(request)()
@@ -61,7 +62,7 @@ def measure(session: Session, request: dict[str, Any]) -> dict[str, Any]:
         before = forget_peak()
         for _ in range(request["memory"]):
             call()
-        return {"resident": before, "peak": status("VmHWM")}
+        return {"resident": before, "peak": status("VmHWM"), "cache": session.cache_bytes}
     samples: list[float] = []
     for _ in range(request["calls"]):
         begin = time.perf_counter()

@@ -18,6 +18,11 @@ class Session(Protocol):
     @property
     def weight_bytes(self) -> int: ...
 
+    @property
+    def cache_bytes(self) -> int:
+        """Of the caches that there are; 0 where the library keeps them."""
+        ...
+
     def load(self) -> None:
         """Load, prepare and compile: what a first token waits for."""
         ...

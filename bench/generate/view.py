@@ -89,15 +89,17 @@ def _turn_medians(entry: dict[str, Any], name: str) -> list[float]:
 
 def _print_memory(target: Console, entries: Sequence[dict[str, Any]]) -> None:
     table = make_table(
-        "weights", "way", "form", "first token, s", "its peak, MB", "weights, MB", "resident, MB", "a token adds, MB",
-        "same tokens",
+        "weights", "way", "form", "first token, s", "its peak, MB", "weights, MB", "cache, MB", "besides, MB",
+        "resident, MB", "a token adds, MB", "same tokens",
     )  # fmt: skip
     for column in table.columns[3:]:
         column.justify = "right"
     for entry in entries:
         like = next(e for e in entries if e["precision"] == entry["precision"])["tokens"]
         same = sum(a == b for a, b in zip(entry["tokens"], like, strict=True))
-        sizes = (entry["first_peak"], entry["weights"], entry["resident"], entry["peak"] - entry["resident"])
+        weights, cache, resident, peak = (entry[name] for name in ("weights", "cache", "resident", "peak"))
+        besides = peak - entry["imports"] - weights - cache
+        sizes = (entry["first_peak"], weights, cache, besides, resident, peak - resident)
         megabytes = (f"{count / 1e6:,.0f}" for count in sizes)
         row(table, *_titles(entry), f"{entry['first']:.1f}", *megabytes, f"{same} of {len(like)}")
     target.print(table)
@@ -106,8 +108,9 @@ def _print_memory(target: Console, entries: Sequence[dict[str, Any]]) -> None:
             "The first token's time is that of compiling, of preprocessing weights (a peer: of loading its file) and "
             "of a prefill; its peak is the largest memory of the process until then, above that of its imports. A "
             "process has the resident memory between tokens, and at most what a token adds during one; the cache is "
-            "donated. Greedy tokens are compared with those of the first with such weights; libraries round integers "
-            "differently."
+            "donated. Besides: what it has during a token beside its imports, its weights and one cache (a peer keeps "
+            "that itself): activations, programs, and what was used to make them. Greedy tokens are compared with "
+            "those of the first with such weights; libraries round integers differently."
         )
     )
 

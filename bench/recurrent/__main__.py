@@ -1,7 +1,7 @@
 """Recurrent layers: `python -m bench.recurrent [--cells lstm512 gru512] [--batches 1 8] [--output FILE]`.
 
-LSTMs of 512 and 1024 and a GRU of 512, in a process for each library, which take turns: JAX (stock, jitted, frozen, and
-a step of training), PyTorch, OpenVINO. Who is not installed is named.
+LSTMs of 512 and 1024 and GRUs of 512 (`resetgru` resets first), in a process for each library, which take turns: JAX
+(stock, jitted, frozen, and a step of training), PyTorch, OpenVINO. Who is not installed is named.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FAR = {"f32": 1e-3, "bf16": 3e-2}
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.recurrent", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cells", nargs="+", default=["lstm512", "lstm1024", "gru512"], metavar="CELL")
+    parser.add_argument("--cells", nargs="+", default=["lstm512", "lstm1024", "gru512", "resetgru512"], metavar="CELL")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--lengths", nargs="+", type=int, default=[64, 256])
     parser.add_argument("--dtypes", nargs="+", choices=FAR, default=list(FAR))

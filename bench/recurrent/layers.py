@@ -1,4 +1,5 @@
-"""Recurrent layers in plain JAX: an LSTM and PyTorch's GRU, scans over a sequence [length, batch, size]."""
+"""Recurrent layers in plain JAX, scans over a sequence [length, batch, size]: an LSTM, PyTorch's GRU, and the GRU that
+resets the state in front of its product (the paper's; Haiku's), which PyTorch and OpenVINO's converter do not have."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-GATES = {"lstm": 4, "gru": 3}
+GATES = {"lstm": 4, "gru": 3, "resetgru": 3}
 SPELLINGS = ("inside", "hoisted", "transposed")
 """The input's product in the loop, or one product ahead of it; weights as PyTorch has them, in the loop."""
 _RATE = 1e-3
@@ -57,10 +58,14 @@ def in_jax(case: RecurrentCase) -> tuple[Callable[..., Any], dict[str, Any], Any
     if case.spelling != "transposed":
         given = {name: array.T if array.ndim == 2 else array for name, array in given.items()}
     weights = {name: jnp.asarray(array, dtype) for name, array in given.items()}
-    cell = {"lstm": _lstm, "gru": _gru}[case.cell]
+    cell = {"lstm": _lstm, "gru": _gru, "resetgru": _reset_gru}[case.cell]
 
     def product(x: Any, w: Any) -> Any:
         return x @ w.T if case.spelling == "transposed" else x @ w
+
+    def of_gates(w: Any, begin: int, end: int) -> Any:
+        columns = slice(begin * case.size, end * case.size)
+        return w[columns] if case.spelling == "transposed" else w[..., columns]
 
     def layer(weights: dict[str, Any], sequence: Any) -> Any:
         import jax
@@ -68,12 +73,15 @@ def in_jax(case: RecurrentCase) -> tuple[Callable[..., Any], dict[str, Any], Any
         def inputs(x: Any) -> Any:
             return product(x, weights["input"]) + weights["input_bias"]
 
+        def of_state(h: Any, begin: int = 0, end: int = GATES[case.cell]) -> Any:
+            bias = weights["state_bias"][begin * case.size : end * case.size]
+            return product(h, of_gates(weights["state"], begin, end)) + bias
+
         is_hoisted = case.spelling == "hoisted"
         zeros = jnp.zeros(sequence.shape[1:], sequence.dtype)
 
         def body(state: Any, x: Any) -> Any:
-            from_state = product(state[0], weights["state"]) + weights["state_bias"]
-            state = cell(x if is_hoisted else inputs(x), from_state, *state)
+            state = cell(x if is_hoisted else inputs(x), of_state, *state)
             return state, state[0]
 
         begin = (zeros, zeros) if case.cell == "lstm" else (zeros,)
@@ -93,19 +101,33 @@ def training_step(layer: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def _lstm(from_input: Any, from_state: Any, h: Any, c: Any) -> Any:
+_StateProduct = Callable[..., Any]
+"""(state, first gate, end of the gates) → their pre-activations' share of it; without gates, of all."""
+
+
+def _lstm(from_input: Any, of_state: _StateProduct, h: Any, c: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    i, f, g, o = jnp.split(from_input + from_state, 4, -1)
+    i, f, g, o = jnp.split(from_input + of_state(h), 4, -1)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
-def _gru(from_input: Any, from_state: Any, h: Any) -> Any:
+def _gru(from_input: Any, of_state: _StateProduct, h: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    (r, z, n), (state_r, state_z, state_n) = (jnp.split(both, 3, -1) for both in (from_input, from_state))
+    (r, z, n), (state_r, state_z, state_n) = (jnp.split(both, 3, -1) for both in (from_input, of_state(h)))
     z = jax.nn.sigmoid(z + state_z)
     return ((1 - z) * jnp.tanh(n + jax.nn.sigmoid(r + state_r) * state_n) + z * h,)
+
+
+def _reset_gru(from_input: Any, of_state: _StateProduct, h: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    r, z, n = jnp.split(from_input, 3, -1)
+    state_r, state_z = jnp.split(of_state(h, 0, 2), 2, -1)
+    z = jax.nn.sigmoid(z + state_z)
+    return ((1 - z) * jnp.tanh(n + of_state(jax.nn.sigmoid(r + state_r) * h, 2, 3)) + z * h,)

@@ -45,9 +45,15 @@ def jax_calls(case: RecurrentCase, policy: str) -> Calls:
 
 
 def torch_module(case: RecurrentCase, dtype: Any) -> tuple[Any, Any]:
-    """PyTorch's layer with the same weights, and the sequence."""
+    """PyTorch's layer with the same weights, and the sequence.
+
+    Raises:
+        ValueError: it has none.
+    """
     import torch
 
+    if case.cell not in ("lstm", "gru"):
+        raise ValueError(f"PyTorch has no {case.cell}")
     module = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[case.cell](case.size, case.size)
     given, sequence = arrays(case)
     names = {"weight_ih_l0": "input", "weight_hh_l0": "state", "bias_ih_l0": "input_bias", "bias_hh_l0": "state_bias"}

@@ -13,13 +13,13 @@ import pytest
 
 from hlo_dispatch.bench import loops
 from hlo_dispatch.bench.recurrent import __main__ as command
-from hlo_dispatch.bench.recurrent.layers import SPELLINGS, RecurrentCase, arrays, in_jax, training_step
+from hlo_dispatch.bench.recurrent.layers import GATES, SPELLINGS, RecurrentCase, arrays, in_jax, training_step
 
 CASE = RecurrentCase("lstm", size=8, batch=2, length=5, dtype="f32")
 
 
 def reference(case: RecurrentCase) -> np.ndarray:
-    """PyTorch's formulas in float64."""
+    """PyTorch's formulas in float64, and those of the GRU that resets first."""
     weights, sequence = arrays(case)
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     h, c = np.zeros((2, case.batch, case.size))
@@ -32,8 +32,9 @@ def reference(case: RecurrentCase) -> np.ndarray:
             h = sigmoid(o) * np.tanh(c)
         else:
             (r, z, n), (hr, hz, hn) = np.split(from_input, 3, -1), np.split(from_state, 3, -1)
-            z = sigmoid(z + hz)
-            h = (1 - z) * np.tanh(n + sigmoid(r + hr) * hn) + z * h
+            r, z = sigmoid(r + hr), sigmoid(z + hz)
+            reset = (r * h) @ w["state"][2 * case.size :].T + w["state_bias"][2 * case.size :]
+            h = (1 - z) * np.tanh(n + (r * hn if case.cell == "gru" else reset)) + z * h
         results.append(h)
     return np.stack(results)
 
@@ -43,8 +44,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_layers_are_pytorchs(cell: str, spelling: str) -> None:
+@pytest.mark.parametrize("cell", GATES)
+def test_layers_are_what_they_are_called(cell: str, spelling: str) -> None:
     case = replace(CASE, cell=cell, spelling=spelling)
     layer, weights, sequence = in_jax(case)
     np.testing.assert_allclose(jax.jit(layer)(weights, sequence), reference(case), atol=1e-6)

@@ -33,6 +33,9 @@ def test_what_is_measured(entries: list[dict[str, Any]]) -> None:
         assert entry["first"] > 0
         assert entry["resident"] > entry["weights"] > 10e6
         assert entry["first_peak"] > entry["weights"]
+        size = SIZES["tiny"]
+        assert entry["cache"] == 2 * 2 * size.layers * 160 * size.kv_heads * size.head_size * 4, "keys, values of one"
+        assert entry["peak"] > entry["imports"] + entry["weights"] + entry["cache"]
         assert len(entry["tokens"]) == 2 * 17
         profile = entry["profile"]
         assert 0 < sum(profile["seconds"].values()) <= profile["recorded"]
@@ -57,6 +60,7 @@ def test_ratios_are_of_the_turns_to_the_best_peer() -> None:
         {
             "name": way, "way": way, "form": "", "dtype": "f32", "precision": "int8", "turns": 3, "tokens": [1],
             "samples": {"token at 128": times}, "first": 1.0, "first_peak": 0, "weights": 0, "resident": 0, "peak": 0,
+            "imports": 0, "cache": 0,
         }
         for way, times in samples.items()
     ]  # fmt: skip

@@ -74,6 +74,31 @@ def test_it_runs_as_often_as_it_is_told(small: bool, most: int) -> None:
     assert running_time(limited) == pytest.approx(running_time(with_trips(limited, most))), "limited once"
 
 
+@pytest.mark.parametrize("small", [False, True])
+def test_a_loop_in_a_loop(small: bool) -> None:
+    """Each runs as often as it is told, whenever it begins."""
+    inner = BODY.replace("body {", "inner {")
+    outer = f"""going_on {{ s.2 = {STATE} parameter(0)
+  ROOT goes_on.1 = pred[] constant(true) }}
+body {{ o = {STATE} parameter(0)
+  n = s32[] get-tuple-element(o), index=0
+  y = f32[4]{{0}} get-tuple-element(o), index=1
+  none = s32[] constant(0)
+  first = s32[] copy(none)
+  begun = {STATE} tuple(first, y)
+  looped = {STATE} while(begun), condition=going_on, body=inner
+  result = f32[4]{{0}} get-tuple-element(looped), index=1
+  one.1 = s32[] constant(1)
+  more.1 = s32[] add(n, one.1)
+  ROOT next.1 = {STATE} tuple(more.1, result) }}
+"""
+    limited = with_trips(doubling(small=small, body=inner + outer), 3)
+    verify(limited)
+    executable.start()
+    (result,) = Executable(limited)(to_device([np.ones(4, "float32")]))
+    np.testing.assert_array_equal(result, np.full(4, 2.0**9, "float32"))
+
+
 def test_a_long_loop_in_a_small_call_is_shortened() -> None:
     module = doubling(small=True, config=', backend_config={"known_trip_count":{"n":"1000000"}}')
     executable.start()
