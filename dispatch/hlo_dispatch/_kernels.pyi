@@ -59,6 +59,36 @@ def registry() -> dict[str, Any]:
 def registrations() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the capsules for jax.ffi: ``types`` and ``targets``, by name, then by keyword or stage."""
 
+def flat_graph(
+    serialized: bytes,
+    instructions: list[Any],
+    called: Callable[[int], tuple[bytes, list[Any]]],
+    shape_of: Callable[[bytes], Any],
+    rearranged: Callable[[Any, Any], tuple[Any, Any, Any]],
+    node_class: type[Any],
+    fields: dict[str, tuple[int, ...] | None],
+    layouts: AbstractSet[str],
+    inserted_copy: str,
+    /,
+) -> tuple[list[Any], dict[int, Any], dict[int, Any], dict[int, list[Any]], dict[int, list[Any]], Any, list[Any]]:
+    """Value numbering of a serialized HloComputationProto with its fusions expanded (analysis/flat_graph.py).
+
+    Nodes are objects of `node_class`, which has slots; it is not called. Besides the nodes, operands first, there are
+    (by the ids of instructions outside of fusions) results, messages, the nodes inside an expanded fusion and those
+    that were moved before a widening; then the root, and all shapes, each once.
+
+    Args:
+        instructions: the computation's messages.
+        called: id of a fused computation → the same two of that one.
+        shape_of: serialized shape → its value; equal ones are one.
+        rearranged: message of an instruction on a widened value, shape of the value before that → its message on that
+            value, the message of the widening of that, the shape in between.
+        fields: opcode → numbers of the fields on which a value depends besides shape and operands; None: all but name,
+            id and source location. Instructions of other opcodes are nodes of their own.
+        layouts: opcodes that are moved before a widening.
+        inserted_copy: the opcode of copies outside of fusions.
+    """
+
 def library_path() -> str:
     """Return the file of the library that all of this is in, libhlo_dispatch_kernels.so."""
 

@@ -9,8 +9,8 @@ import importlib.util
 from pathlib import Path
 
 from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.process.native import native
 from hlo_dispatch.vendor.libraries import mkl, onednn
-from hlo_dispatch.vendor.native import native
 
 
 def library_path() -> Path:

@@ -6,36 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "python/wire.h"
+#include "python/messages.h"
 
 namespace hlo_dispatch::python {
 namespace {
-
-// Numbers of fields: dispatch/hlo_dispatch/ir/schema.py.
-namespace computation_field {
-constexpr uint64_t kInstructions = 2, kRoot = 6;
-}
-namespace instruction_field {
-constexpr uint64_t kName = 1, kOpcode = 2, kShape = 3, kMetadata = 7, kId = 35, kOperands = 36,
-                   kControlPredecessors = 37, kCalledComputations = 38;
-}
-
-std::string_view View(PyObject* bytes) {
-  char* data = nullptr;
-  Py_ssize_t size = 0;
-  if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) throw PythonError();
-  return {data, static_cast<size_t>(size)};
-}
-
-Owned Bytes(std::string_view text) {
-  return Checked(PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
-}
-
-void Append(const WireField& field, std::vector<int64_t>* integers) {
-  if (field.bytes.data() == nullptr) return integers->push_back(static_cast<int64_t>(field.integer));
-  WireReader packed(field.bytes);
-  for (int64_t integer = 0; packed.Next(&integer);) integers->push_back(integer);
-}
 
 // What decides about the digest's input of an instruction besides itself.
 struct Settings {

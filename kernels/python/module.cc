@@ -7,6 +7,7 @@
 #include "hlo_dispatch/kernels.h"
 #include "python/attributes.h"
 #include "python/digests.h"
+#include "python/flat_graph.h"
 #include "python/interop.h"
 
 namespace hlo_dispatch::python {
@@ -285,6 +286,10 @@ PyMethodDef methods[] = {
      "instruction_digest_input(serialized, {computation: digest}, plain opcodes, is_large) -> bytes"},
     {"computation_digest_input", Python<ComputationDigestInput>, METH_VARARGS,
      "computation_digest_input(serialized, {computation: digest}, plain opcodes, is_large) -> bytes"},
+    {"flat_graph", Python<FlatGraph>, METH_VARARGS,
+     "flat_graph(serialized, instructions, called, shape_of, rearranged, node class, fields, layouts, inserted copy) "
+     "-> "
+     "(nodes, value_of, instruction_of, members, narrow_of, root, shapes)"},
     {"library_path", Python<LibraryPath>, METH_NOARGS,
      "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},

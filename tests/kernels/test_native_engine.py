@@ -171,7 +171,7 @@ def test_a_damaged_table_is_no_table(copy: Path, damage: Callable[[bytearray], N
 REPLACED = """
 import ctypes, sys
 from pathlib import Path
-from hlo_dispatch.vendor import native
+from hlo_dispatch.process import native
 path, other = map(Path, sys.argv[1:])
 handle = ctypes.CDLL(str(path))  # as whoever uses oneDNN before us
 path.unlink()

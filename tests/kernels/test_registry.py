@@ -125,9 +125,8 @@ from hlo_dispatch.vendor import kernels, registry
 found = {finding.subject: finding for finding in examine()}
 assert "cannot be imported" in found["kernels"].sentence and not found["kernels"].good
 assert "cannot be imported" in kernels.library("onednn.matmul").sentence
-report = hlo_dispatch.rewrite(open(sys.argv[1]).read()).report
-assert report.left and all("cannot be imported" in region.reason for region in report.left)
-for use in (registry.kernels, registry.abi, hlo_dispatch.install):
+module = open(sys.argv[1]).read()
+for use in (registry.kernels, registry.abi, hlo_dispatch.install, lambda: hlo_dispatch.rewrite(module)):
     try:
         use()
     except hlo_dispatch.LibraryError as error:
@@ -142,4 +141,4 @@ def test_without_the_native_part() -> None:
     command = [sys.executable, "-c", MISSING, str(module)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("the native part of hlo-dispatch cannot be imported") == 3
+    assert done.stdout.count("the native part of hlo-dispatch cannot be imported") == 4

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.ir.schema import DotDimensionNumbersProto
 
 
 class DotDimensions(NamedTuple):
     """The numbers of one operand's dimensions."""
 
-    batch: list[int]
-    contracting: list[int]
-    free: list[int]
+    batch: tuple[int, ...]
+    contracting: tuple[int, ...]
+    free: tuple[int, ...]
     """Neither batch nor contracting."""
     first_free: int
     """The number that the first free one has in the result: batch dimensions come first, then the left side's."""
@@ -26,11 +28,18 @@ class DotDimensions(NamedTuple):
 
 def dot_dimensions(dot: Node) -> tuple[DotDimensions, DotDimensions]:
     """Both operands' dimensions."""
-    numbers = dot.proto.dot_dimension_numbers
-    left, right = (range(len(operand.shape.dimensions)) for operand in dot.operands)
-    batch, contracting = numbers.lhs_batch_dimensions[:], numbers.lhs_contracting_dimensions[:]
-    free = [number for number in left if number not in batch and number not in contracting]
+    left, right = dot.operands
+    numbers = dot.proto.dot_dimension_numbers.SerializeToString()
+    return _by_role(numbers, len(left.shape.dimensions), len(right.shape.dimensions))
+
+
+@lru_cache(maxsize=4096)
+def _by_role(serialized: bytes, left: int, right: int) -> tuple[DotDimensions, DotDimensions]:
+    """Both operands' dimensions, by their ranks: a module has few distinct ones."""
+    numbers = DotDimensionNumbersProto.FromString(serialized)
+    batch, contracting = tuple(numbers.lhs_batch_dimensions), tuple(numbers.lhs_contracting_dimensions)
+    free = tuple(number for number in range(left) if number not in batch and number not in contracting)
     first = DotDimensions(batch, contracting, free, len(batch))
-    batch, contracting = numbers.rhs_batch_dimensions[:], numbers.rhs_contracting_dimensions[:]
-    others = [number for number in right if number not in batch and number not in contracting]
+    batch, contracting = tuple(numbers.rhs_batch_dimensions), tuple(numbers.rhs_contracting_dimensions)
+    others = tuple(number for number in range(right) if number not in batch and number not in contracting)
     return first, DotDimensions(batch, contracting, others, len(batch) + len(free))

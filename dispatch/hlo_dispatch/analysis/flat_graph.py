@@ -17,14 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import cached_property
 
-from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, is_widening
+from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import PLAIN, PURE_WITH_FIELDS
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
-from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, INSTRUCTION_FIELDS, ComputationProto, InstructionProto
+from hlo_dispatch.ir.shape import Shape, shape_of, shape_of_serialized
+from hlo_dispatch.process.native import native
 
 INSERTED_COPY = "kept-copy"
+_NARROW_INTEGERS = frozenset(("s4", "s8", "u4", "u8"))
 
 
 class Node:
@@ -77,47 +80,45 @@ class FlatGraph:
     def __init__(self, module: Module, computation: ComputationProto) -> None:
         self.module = module
         self.computation = computation
-        self.nodes: list[Node] = []
-        self.value_of: dict[int, Node] = {}
+        self.nodes: list[Node]
+        self.value_of: dict[int, Node]
         """Top-level instruction id → the node that is its result."""
-        self.instruction_of: dict[int, InstructionProto] = {}
+        self.instruction_of: dict[int, InstructionProto]
         """Top-level instruction id → its proto."""
-        self.members: dict[int, list[Node]] = {}
+        self.members: dict[int, list[Node]]
         """Id of an expanded fusion → the nodes inside it."""
+        self.root: Node
+        self.shapes: list[Shape]
+        """The shapes of all values, each once."""
         self.static: AbstractSet[Node] = frozenset()
         """The static values (binding_time.py); none unless the caller froze parameters."""
-        self._numbering: dict[tuple[object, ...], Node] = {}
-        self._narrow: list[Node] = []
-        self._narrow_of: dict[int, list[Node]] = {}
-        for instruction in computation.instructions[:]:
-            self._add_instruction(instruction)
-        self.root = self.value_of[computation.root_id]
-        self._drop_dead()
 
-    def _add_instruction(self, instruction: InstructionProto) -> None:
-        identifier = instruction.id
-        self.instruction_of[identifier] = instruction
-        operands = tuple([self.value_of[i] for i in instruction.operand_ids[:]])
-        if instruction.opcode == "fusion" and self._is_expandable(instruction):
-            members: list[Node] = []
-            node = self._expand(instruction, operands, members)
-            members += self._narrow
-            for member in members:
-                member.producers.append(identifier)
-            self.members[identifier] = members
-        else:
-            # Copy insertion has run: a copy outside a fusion separates two live ranges and must stay.
-            opcode = INSERTED_COPY if instruction.opcode == "copy" else instruction.opcode
-            node = self._number(instruction, operands, opcode, inside=False)
-            node.producers.append(identifier)
-            if self._narrow:
-                self._narrow_of[identifier] = list(self._narrow)
-                for narrow in self._narrow:
-                    narrow.producers.append(identifier)
-        self._narrow.clear()
-        if node.top_level_id is None:
-            node.top_level_id = identifier
-        self.value_of[identifier] = node
+        def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
+            return _message_and_instructions(module.computations[identifier])
+
+        (
+            self.nodes,
+            self.value_of,
+            self.instruction_of,
+            self.members,
+            self._narrow_of,
+            self.root,
+            self.shapes,
+        ) = native().flat_graph(
+            *_message_and_instructions(computation),
+            called,
+            shape_of_serialized,
+            _rearranged,
+            Node,
+            _FIELDS,
+            PEEL_LAYOUTS,
+            INSERTED_COPY,
+        )
+
+    @cached_property
+    def has_narrow_integers(self) -> bool:
+        """Whether any value has integers of eight bits or less."""
+        return any(shape.element_type in _NARROW_INTEGERS for shape in self.shapes)
 
     def computed_by(self, identifier: int) -> list[Node]:
         """All values that a top-level instruction computes: a fusion's members, or its own value."""
@@ -125,83 +126,6 @@ class FlatGraph:
         if members is None:
             return [self.value_of[identifier], *self._narrow_of.get(identifier, ())]
         return members
-
-    def _is_expandable(self, instruction: InstructionProto) -> bool:
-        if instruction.control_predecessor_ids:
-            return False
-        return instruction.shape.element_type != 13 or self._is_one_reduction(instruction)  # 13: a tuple
-
-    def _is_one_reduction(self, fusion: InstructionProto) -> bool:
-        """Whether all outputs are those of one reduction, as argmax has two."""
-        computation = self.module.computations[fusion.called_computation_ids[0]]
-        return any(i.opcode == "reduce" and i.id == computation.root_id for i in computation.instructions[:])
-
-    def _expand(self, fusion: InstructionProto, operands: tuple[Node, ...], members: list[Node]) -> Node:
-        computation = self.module.computations[fusion.called_computation_ids[0]]
-        values: dict[int, Node] = {}
-        number = self._number
-        for instruction in computation.instructions[:]:
-            opcode = instruction.opcode
-            if opcode == "parameter":
-                values[instruction.id] = operands[instruction.parameter_number]
-                continue
-            inner = tuple([values[i] for i in instruction.operand_ids[:]])
-            if opcode == "fusion":
-                values[instruction.id] = self._expand(instruction, inner, members)
-                continue
-            node = values[instruction.id] = number(instruction, inner, opcode, inside=True)
-            members.append(node)
-        return values[computation.root_id]
-
-    def _number(self, instruction: InstructionProto, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
-        """The node of this instruction: an existing one where an equal instruction was seen."""
-        waits = not inside and instruction.control_predecessor_ids
-        if opcode in PEEL_LAYOUTS and not waits and _can_move_before(operands[0]):
-            return self._rearranged_before_widening(instruction, operands[0].operands[0], opcode, inside=inside)
-        shape = shape_of(instruction.shape)
-        key = (opcode, shape, operands) if opcode in PLAIN else _key(instruction, shape, operands, opcode)
-        if key is not None and not waits:
-            known = self._numbering.get(key)
-            if known is not None:
-                return known
-        node = Node(len(self.nodes), opcode, shape, operands, instruction)
-        if key is not None:
-            self._numbering[key] = node
-        self.nodes.append(node)
-        for operand in operands:
-            # Operands are few and a node's newest user is last: this finds repeats without a set.
-            if not operand.users or operand.users[-1] is not node:
-                operand.users.append(node)
-        return node
-
-    def _rearranged_before_widening(
-        self, instruction: InstructionProto, source: Node, opcode: str, *, inside: bool
-    ) -> Node:
-        """Rewrite `instruction`, which rearranges a widened `source`, as a convert of the rearranged source."""
-        narrow, wide = InstructionProto(), InstructionProto(opcode="convert", id=instruction.id, name=instruction.name)
-        narrow.CopyFrom(instruction)
-        narrow.shape.element_type = ELEMENT_TYPE_NUMBERS[source.shape.element_type]
-        wide.shape.CopyFrom(instruction.shape)
-        wide.metadata.CopyFrom(instruction.metadata)
-        moved = self._number(narrow, (source,), opcode, inside=inside)
-        self._narrow.append(moved)
-        return self._number(wide, (moved,), "convert", inside=inside)
-
-    def _drop_dead(self) -> None:
-        """Drop dead users (XLA leaves dead code inside some fusions)."""
-        self.root.is_live_out = True
-        alive = bytearray(len(self.nodes))
-        for node in reversed(self.nodes):
-            # A top-level instruction is needed whether or not its result is used: it may have a side effect. A
-            # convert has none, and its rearranging user may have been moved before it.
-            if alive[node.index] or node.is_live_out or (node.top_level_id is not None and node.opcode != "convert"):
-                alive[node.index] = 1
-                for operand in node.operands:
-                    alive[operand.index] = 1
-        if not all(alive):
-            for node in self.nodes:
-                if not all(alive[user.index] for user in node.users):
-                    node.users = [user for user in node.users if alive[user.index]]
 
     def break_reference_cycles(self) -> None:
         """Break the reference cycles of the nodes, so that they are freed without Python's cycle collector.
@@ -229,53 +153,35 @@ def flat_graphs(module: Module) -> Generator[Callable[[int], FlatGraph]]:
             graph.break_reference_cycles()
 
 
-def _key(
-    instruction: InstructionProto, shape: Shape, operands: tuple[Node, ...], opcode: str
-) -> tuple[object, ...] | None:
-    """Value-numbering key of an instruction whose value does not depend on opcode, shape and operands alone.
+def _message_and_instructions(computation: ComputationProto) -> tuple[bytes, list[InstructionProto]]:
+    return computation.SerializeToString(), computation.instructions[:]
 
-    None where the value is not deterministic.
+
+def _rearranged(instruction: InstructionProto, source: Shape) -> tuple[InstructionProto, InstructionProto, Shape]:
+    """An instruction that rearranges a widened value, as one on the narrower `source`, the widening of that, and the
+    shape in between.
     """
-    details = _DETAILS.get(opcode)
-    if details is not None:
-        return (opcode, shape, operands, details(instruction))
-    if opcode == "constant":
-        return (opcode, shape, instruction.literal.SerializeToString())
-    if opcode in PURE_WITH_FIELDS:
-        return (opcode, shape, operands, _meaning(instruction))
-    return None
+    narrow, wide = InstructionProto(), InstructionProto(opcode="convert", id=instruction.id, name=instruction.name)
+    narrow.CopyFrom(instruction)
+    narrow.shape.element_type = ELEMENT_TYPE_NUMBERS[source.element_type]
+    wide.shape.CopyFrom(instruction.shape)
+    wide.metadata.CopyFrom(instruction.metadata)
+    return narrow, wide, shape_of(narrow.shape)
 
 
-def _dimensions(instruction: InstructionProto) -> object:
-    return tuple(instruction.dimensions[:])
+def _numbers(*names: str) -> tuple[int, ...]:
+    return tuple(INSTRUCTION_FIELDS[name] for name in names)
 
 
-def _slice_bounds(instruction: InstructionProto) -> object:
-    return tuple([(bounds.start, bounds.limit, bounds.stride) for bounds in instruction.slice_dimensions[:]])
-
-
-_DETAILS: dict[str, Callable[[InstructionProto], object]] = {
-    "broadcast": _dimensions,
-    "concatenate": _dimensions,
-    "dynamic-slice": lambda _: None,  # its sizes are the shape's
-    "get-tuple-element": lambda instruction: instruction.tuple_index,
-    "iota": _dimensions,
-    "reverse": _dimensions,
-    "slice": _slice_bounds,
-    "transpose": _dimensions,
+_FIELDS: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(PLAIN, _numbers()),
+    # Every field except its name, its place in the graph and where it came from.
+    **dict.fromkeys(PURE_WITH_FIELDS, None),
+    **dict.fromkeys(("broadcast", "concatenate", "iota", "reverse", "transpose"), _numbers("dimensions")),
+    "constant": _numbers("literal"),
+    "dynamic-slice": _numbers(),  # its sizes are the shape's
+    "get-tuple-element": _numbers("tuple_index"),
+    "slice": _numbers("slice_dimensions"),
 }
-"""Frequent opcode → the only fields on which an instruction's value depends besides shape and operands."""
-
-
-def _can_move_before(node: Node) -> bool:
-    """Whether `node` is a convert that changes no value, and waits for nothing."""
-    return is_widening(node) and not node.proto.control_predecessor_ids
-
-
-def _meaning(instruction: InstructionProto) -> bytes:
-    """Every field of the instruction except its name, its place in the graph and where it came from."""
-    copy = type(instruction)()
-    copy.CopyFrom(instruction)
-    for field in ("name", "id", "operand_ids", "metadata", "control_predecessor_ids"):
-        copy.ClearField(field)
-    return copy.SerializeToString(deterministic=True)
+"""Opcode → numbers of the only fields on which an instruction's value depends besides shape and operands; None: all.
+Instructions of other opcodes are not deterministic, or may not be."""

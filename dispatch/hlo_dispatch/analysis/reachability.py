@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 
 class ReachabilityMap:
     """Which instructions must run before which of the targets."""
 
-    def __init__(self, protos: dict[int, Any], targets: set[int]) -> None:
+    def __init__(self, protos: Mapping[int, Any], targets: set[int]) -> None:
         self._bit = {target: 1 << number for number, target in enumerate(targets)}
         self._before: dict[int, int] = {}
-        """Instruction → bit mask of the targets that it must run before."""
-        for identifier in reversed(_operands_first(protos)):
-            proto = protos[identifier]
-            reachable = self._before.get(identifier, 0) | self._bit.get(identifier, 0)
-            for earlier in (*proto.operand_ids, *proto.control_predecessor_ids):
-                self._before[earlier] = self._before.get(earlier, 0) | reachable
+        """Instruction → bit mask of the targets that it must run before; none where it need not."""
+        needs = {i: {*proto.operand_ids[:], *proto.control_predecessor_ids[:]} for i, proto in protos.items()}
+        for identifier in reversed(_operands_first(needs)):
+            if reachable := self._before.get(identifier, 0) | self._bit.get(identifier, 0):
+                for earlier in needs[identifier]:
+                    self._before[earlier] = self._before.get(earlier, 0) | reachable
 
     def is_target(self, target: int) -> bool:
         return target in self._bit
@@ -48,14 +49,12 @@ def ancestors(protos: Mapping[int, Any], identifier: int) -> set[int]:
     return known
 
 
-def _operands_first(protos: dict[int, Any]) -> list[int]:
+def _operands_first(needs: Mapping[int, AbstractSet[int]]) -> list[int]:
     """The instructions in topological order, without those on a cycle."""
-    waiting: dict[int, int] = {}
+    waiting = {identifier: len(earlier) for identifier, earlier in needs.items()}
     users: dict[int, list[int]] = {}
-    for identifier, proto in protos.items():
-        needs = {*proto.operand_ids, *proto.control_predecessor_ids}
-        waiting[identifier] = len(needs)
-        for earlier in needs:
+    for identifier, before in needs.items():
+        for earlier in before:
             users.setdefault(earlier, []).append(identifier)
     ordered = [identifier for identifier, count in waiting.items() if not count]
     for identifier in ordered:

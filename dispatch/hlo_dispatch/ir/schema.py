@@ -206,9 +206,13 @@ InstructionProto = _CLASSES["Instruction"]
 ShapeProto = _CLASSES["Shape"]
 LiteralProto = _CLASSES["Literal"]
 WindowDimensionProto = _CLASSES["WindowDimension"]
+DotDimensionNumbersProto = _CLASSES["DotDimensionNumbers"]
 ProgramShapeProto = _CLASSES["ProgramShape"]
 OpMetadataProto = _CLASSES["OpMetadata"]
 StackFrameIndexProto = _CLASSES["StackFrameIndex"]
+
+INSTRUCTION_FIELDS: dict[str, int] = {name: number for name, (number, _) in _MESSAGES["Instruction"].items()}
+"""Name of an instruction's field → its number."""
 
 # xla_data.proto PrimitiveType, the ones that have a name in HLO text.
 ELEMENT_TYPES: dict[int, str] = {

@@ -90,12 +90,17 @@ _cache: dict[bytes, Shape] = {}
 
 def shape_of(proto: schema.ShapeProto) -> Shape:
     """The Shape of a ShapeProto. A module has few distinct shapes and thousands of instructions: cached."""
-    key = proto.SerializeToString()
-    shape = _cache.get(key)
+    return shape_of_serialized(proto.SerializeToString())
+
+
+def shape_of_serialized(serialized: bytes) -> Shape:
+    """The Shape of a serialized ShapeProto."""
+    shape = _cache.get(serialized)
     if shape is None:
         if len(_cache) > 100_000:
             _cache.clear()
-        shape = _cache[key] = Shape(
+        proto = schema.ShapeProto.FromString(serialized)
+        shape = _cache[serialized] = Shape(
             schema.ELEMENT_TYPES.get(proto.element_type, f"type{proto.element_type}"),
             tuple(proto.dimensions),
             tuple(proto.layout.minor_to_major),

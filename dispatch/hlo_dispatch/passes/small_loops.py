@@ -32,7 +32,7 @@ _SUPPORTED = LOOP_FUSIBLE | CONTROL_FLOW | _FREE | {"fusion"}
 
 def gather_small_loops(module: Module, context: PassContext) -> set[int]:
     """Make a small call of each small loop, outer loops first."""
-    if context.planner.policy not in MEASURING:
+    if context.planner.policy not in MEASURING or "while" not in module.opcodes:
         return set()
     editors: list[Editor] = []
     pending, seen = [module.entry.id], set[int]()

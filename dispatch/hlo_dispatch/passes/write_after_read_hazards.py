@@ -13,8 +13,8 @@ at once, and values further up. For every buffer that a created instruction read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache, partial
 
 from hlo_dispatch.analysis.buffer_uses import BufferUses
 from hlo_dispatch.analysis.in_place_updates import operand_updated_in_place
@@ -134,7 +134,7 @@ class _HazardResolver:
 
     def resolve_results(self, pairs: list[tuple[tuple[int, ...], int | None]]) -> None:
         # Instructions that are added below run before the result only, so the map stays valid.
-        reachability = ReachabilityMap(self._protos, self._definers(pairs))
+        reachability = cache(lambda: ReachabilityMap(self._protos, self._definers(pairs)))
         for parameter, result in pairs:
             self._resolve_result(parameter, result, reachability)
 
@@ -144,7 +144,9 @@ class _HazardResolver:
             return {self._uses.definer(root.id)}
         return {self._uses.definer(root.operand_ids[result]) for _, result in pairs if result is not None}
 
-    def _resolve_result(self, parameter: tuple[int, ...], result: int | None, reachability: ReachabilityMap) -> None:
+    def _resolve_result(
+        self, parameter: tuple[int, ...], result: int | None, reachability: Callable[[], ReachabilityMap]
+    ) -> None:
         root = self._editor.root
         if root.shape.element_type == _TUPLE and result is None:
             return
@@ -160,7 +162,7 @@ class _HazardResolver:
         readers = [reader for element in elements for reader in self._uses.readers(element) if reader != root.id]
         if definer not in self._editor.created and not any(reader in self._editor.created for reader in readers):
             return
-        later_readers = self._readers_after(readers, definer, reachability)
+        later_readers = self._readers_after(readers, definer, reachability())
         if later_readers == [definer] and self._updates_in_place(definer, elements):
             return
         if not later_readers:

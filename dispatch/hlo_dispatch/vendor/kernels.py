@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any, cast
 
 from hlo_dispatch.errors import LibraryError, Refusal, Unavailable
+from hlo_dispatch.process.native import native
 from hlo_dispatch.vendor import libraries, registry
 from hlo_dispatch.vendor.library import Library
-from hlo_dispatch.vendor.native import native
 from hlo_dispatch.vendor.registry import Kernel
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hlo_dispatch.errors import LibraryError
+from hlo_dispatch.process.native import native
 from hlo_dispatch.vendor.library import Description, Library
-from hlo_dispatch.vendor.native import native
 from hlo_dispatch.vendor.shared_object import SharedObject
 from hlo_dispatch.vendor.thread_binding import binds_threads
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hlo_dispatch.errors import LibraryError
+from hlo_dispatch.process.native import native
 from hlo_dispatch.vendor.library import Description, Library
-from hlo_dispatch.vendor.native import native
 from hlo_dispatch.vendor.shared_object import SharedObject
 
 _FILE = SharedObject("libmkl_rt.so.3", distribution="mkl", variable="HLO_DISPATCH_MKL_LIBRARY")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hlo_dispatch.process.native import native
 from hlo_dispatch.vendor import registry
 from hlo_dispatch.vendor.library import Description, Library
-from hlo_dispatch.vendor.native import native
 
 
 def _load() -> Library:

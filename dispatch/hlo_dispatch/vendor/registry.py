@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from hlo_dispatch.vendor.native import native
+from hlo_dispatch.process.native import native
 
 _FIELDS = {"joined_by": "grouped_by", "packed_by": "prepacked_by"}
 """Name of a property in C++ → field of `Kernel`, where they differ."""

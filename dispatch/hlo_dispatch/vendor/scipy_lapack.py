@@ -10,9 +10,9 @@ from importlib import metadata
 from pathlib import Path
 
 from hlo_dispatch.errors import LibraryError
+from hlo_dispatch.process.native import native
 from hlo_dispatch.vendor import registry
 from hlo_dispatch.vendor.library import Description, Library
-from hlo_dispatch.vendor.native import native
 
 _MODULES = ("scipy.linalg.cython_blas", "scipy.linalg.cython_lapack")
 _PREFIXES = "sdcz"

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from hlo_dispatch.errors import LibraryError
+from hlo_dispatch.process.native import native
 from hlo_dispatch.process.scheduling_delay import OtherWork, RunDelay, other_work
-from hlo_dispatch.vendor.native import native
 
 NEGLIGIBLE = 0.05
 """Waiting, as a fraction of a sample's time, that changes no answer; a gain of this size matters to nobody either."""

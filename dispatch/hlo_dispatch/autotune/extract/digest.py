@@ -15,7 +15,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import PLAIN
 from hlo_dispatch.ir.schema import InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import shape_of
-from hlo_dispatch.vendor.native import native
+from hlo_dispatch.process.native import native
 
 LARGEST_CONSTANT = 4096
 """Bytes. Smaller constants are hashed, since a match may depend on their value; larger ones are inputs, as weights."""

@@ -51,8 +51,8 @@ class RegionExtractor:
         """`executions`: executions of the computation in one run of the program."""
         self._graph, self._digests, self._executions = graph, digests, executions
         self._running_times = RunningTimes(graph.module, digest_of=digests.of_computation)
-        self._latest: tuple[Match, list[int]] | None = None
-        """The latest match, and its top-level instructions."""
+        self._latest: tuple[Match, list[int], bool] | None = None
+        """The latest match, its top-level instructions, and whether it shares fusions with other ones."""
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
@@ -75,7 +75,7 @@ class RegionExtractor:
         if (call := match.library_call) is not None:
             return self._library_call_slice(match, call).digest(settings, self._digests)
         tops = self._top_level_ids(match)
-        if self._shares_fusion(tops, match):
+        if self.shares_fusion(match):
             return self._fusion_slice(match).digest(settings, self._digests)
         position = {identifier: number for number, identifier in enumerate(tops)}
         hasher = hashlib.sha256(settings.encode())
@@ -119,7 +119,7 @@ class RegionExtractor:
         tops = self._top_level_ids(match)
         found = (
             self._fusion_slice(match).extract()
-            if self._shares_fusion(tops, match)
+            if self.shares_fusion(match)
             else self._extract_whole_instructions(match, tops)
         )
         if isinstance(found, ExtractedModule):
@@ -141,9 +141,9 @@ class RegionExtractor:
         """The loop around the region and the values that it carries; None: there is no loop."""
         if self._executions <= 1:
             return None
-        if match.library_call is not None or self._shares_fusion(tops := self._top_level_ids(match), match):
+        if match.library_call is not None or self.shares_fusion(match):
             return LoopContext.of(self._executions)
-        return LoopContext.of(self._executions, tuple(self._carried(tops)))
+        return LoopContext.of(self._executions, tuple(self._carried(self._top_level_ids(match))))
 
     def _carried(self, tops: Sequence[int]) -> Iterable[tuple[int, int]]:
         """(input, result) for each loop-carried value that the region reads and writes."""
@@ -198,7 +198,7 @@ class RegionExtractor:
 
     def shares_fusion(self, match: Match) -> bool:
         """Whether the region shares fusions with another anchor op, or reads a value that another call materializes."""
-        return match.library_call is None and self._shares_fusion(self._top_level_ids(match), match)
+        return match.library_call is None and self._extent(match)[1]
 
     def _shares_fusion(self, tops: Sequence[int], match: Match) -> bool:
         """Whether another anchor op is inside, or the match reads a value that another kernel call materializes."""
@@ -249,9 +249,14 @@ class RegionExtractor:
 
     def _top_level_ids(self, match: Match) -> list[int]:
         """Ids of the region's top-level instructions, in the computation's order."""
+        return self._extent(match)[0]
+
+    def _extent(self, match: Match) -> tuple[list[int], bool]:
+        """Ids of the region's top-level instructions, and whether it shares fusions."""
         if self._latest is None or self._latest[0] is not match:
-            self._latest = match, self._find_top_level_ids(match)
-        return self._latest[1]
+            tops = self._find_top_level_ids(match)
+            self._latest = match, tops, self._shares_fusion(tops, match)
+        return self._latest[1:]
 
     def _find_top_level_ids(self, match: Match) -> list[int]:
         covered, reads = set(match.covered), set(match.reads)

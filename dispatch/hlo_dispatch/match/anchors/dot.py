@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
@@ -25,6 +26,9 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, converted_sums, fully_peeled
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
+
+Numbers = tuple[int, ...]
+"""Numbers of an operand's dimensions."""
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
 _MAX_BATCH_DIMENSIONS = 10
@@ -43,8 +47,8 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
     rows, columns = merge_row_major(result[batches : right.first_free]), merge_row_major(result[right.first_free :])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
-    sources = matrix_views(node.operands[0], left.batch, [left.free, left.contracting], around.results)
-    weight_views = matrix_views(node.operands[1], right.batch, [right.contracting, right.free], around.results)
+    sources = matrix_views(node.operands[0], left.batch, (left.free, left.contracting), around.results)
+    weight_views = matrix_views(node.operands[1], right.batch, (right.contracting, right.free), around.results)
     for views, operand in zip((sources, weight_views), node.operands, strict=True):
         if not views:
             return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
@@ -72,17 +76,27 @@ def merge_row_major(dimensions: Sequence[Dimension]) -> Dimension | None:
 
 
 def matrix_views(
-    operand: Node, batch: list[int], groups: list[list[int]], results: AbstractSet[Node] = frozenset()
+    operand: Node, batch: Numbers, groups: tuple[Numbers, Numbers], results: AbstractSet[Node] = frozenset()
 ) -> list[View]:
     """The operand's peeled views as (batch…, group 0, group 1), where such a view exists, nearest first."""
     found: list[View] = []
     for view in peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS, results):
-        parts = [merge_row_major([view.dimensions[number] for number in group]) for group in groups]
-        matrix = [part for part in parts if part is not None]
-        if None not in parts and _readable(matrix):
-            dimensions = (*(view.dimensions[number] for number in batch), *matrix)
-            found.append(View(view.node, with_dense_strides(dimensions, dimensions)))
+        dimensions = _matrix_dimensions(view.dimensions, batch, groups)
+        if dimensions is not None:
+            found.append(View(view.node, dimensions))
     return found
+
+
+@lru_cache(maxsize=4096)
+def _matrix_dimensions(
+    dimensions: tuple[Dimension, ...], batch: Numbers, groups: tuple[Numbers, Numbers]
+) -> tuple[Dimension, ...] | None:
+    parts = [merge_row_major([dimensions[number] for number in group]) for group in groups]
+    matrix = [part for part in parts if part is not None]
+    if None in parts or not _readable(matrix):
+        return None
+    found = (*(dimensions[number] for number in batch), *matrix)
+    return with_dense_strides(found, found)
 
 
 def _readable(matrix: Sequence[Dimension]) -> bool:

@@ -46,6 +46,8 @@ def op_kind_of(node: Node, around: Surroundings) -> str:
         return op_kind_of_convolution(node, around)
     if node.opcode != "dot":
         return ANCHOR_OPCODES[node.opcode][0]  # the only one
+    if not around.graph.has_narrow_integers:
+        return "product"
     if sums_integers(node, around):
         return "integer_product"
     return "narrow_product" if is_weight_only_quantized_matmul(node, around) else "product"

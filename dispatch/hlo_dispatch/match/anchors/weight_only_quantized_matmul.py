@@ -57,7 +57,7 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind, around
     assert sides is not None, "the op kind says so"
     dimensions = dot_dimensions(node)
     of_source, of_weights = dimensions[sides.source], dimensions[sides.weights]
-    sources = matrix_views(node.operands[sides.source], [], [of_source.free, of_source.contracting], around.results)
+    sources = matrix_views(node.operands[sides.source], (), (of_source.free, of_source.contracting), around.results)
     result, parts = node.shape.strided_dimensions, dimensions[1].first_free
     of_side = (merge_row_major(result[:parts]), merge_row_major(result[parts:]))
     rows, columns = of_side[sides.source], of_side[sides.weights]
@@ -114,13 +114,12 @@ def _sides(node: Node, results: AbstractSet[Node]) -> _Sides | None:
     """The roles of the operands, weights on the right if both are quantized; None: the kernel supports neither."""
     if node.proto.dot_dimension_numbers.lhs_batch_dimensions:
         return None
-    dimensions = dot_dimensions(node)
     for weights in (1, 0):
         source = 1 - weights
-        if node.operands[source].shape.element_type not in COMPUTED_TYPES or _is_for_tiles(node, source, results):
-            continue
         quantized = quantized_operand(node.operands[weights], results)
-        if quantized is not None and _is_supported(quantized, dimensions[weights]):
+        if quantized is None or node.operands[source].shape.element_type not in COMPUTED_TYPES:
+            continue
+        if _is_supported(quantized, dot_dimensions(node)[weights]) and not _is_for_tiles(node, source, results):
             return _Sides(weights, source, quantized)
     return None
 

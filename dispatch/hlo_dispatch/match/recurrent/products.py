@@ -60,10 +60,10 @@ def read_products(loop: CountedLoop, dot: Node) -> tuple[Product, ...]:
         rows, columns = merge_row_major(free[number]), merge_row_major(free[1 - number])
         if rows is None or columns is None:
             continue
-        weights = _invariant(loop, matrix_views(dot.operands[1 - number], [], [other.contracting, other.free]))
+        weights = _invariant(loop, matrix_views(dot.operands[1 - number], (), (other.contracting, other.free)))
         if weights is None:
             continue
-        views = matrix_views(dot.operands[number], [], [side.free, side.contracting])
+        views = matrix_views(dot.operands[number], (), (side.free, side.contracting))
         for view in views:
             found = [_product(loop, dot, rows, columns, *part) for part in _parts(_joined(view), weights)]
             products = tuple(product for product in found if product is not None)

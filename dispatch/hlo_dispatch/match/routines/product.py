@@ -36,7 +36,7 @@ def normalize_product(
     if not fits(destination):
         return Refusal("dot-dimensions", "neither rows nor columns of the result are contiguous", node.name)
     found: list[list[View]] = []
-    sides = ((left, [left.free, left.contracting]), (right, [right.contracting, right.free]))
+    sides = ((left, (left.free, left.contracting)), (right, (right.contracting, right.free)))
     for operand, (side, groups) in zip(node.operands, sides, strict=True):
         views = [
             view
