@@ -89,6 +89,9 @@ def flat_graph(
         inserted_copy: the opcode of copies outside of fusions.
     """
 
+def opcodes_and_names(serialized: bytes, /) -> tuple[set[str], set[str]]:
+    """The opcodes of a serialized HloModuleProto, and the names of its computations and instructions."""
+
 def library_path() -> str:
     """Return the file of the library that all of this is in, libhlo_dispatch_kernels.so."""
 

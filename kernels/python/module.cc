@@ -9,6 +9,7 @@
 #include "python/digests.h"
 #include "python/flat_graph.h"
 #include "python/interop.h"
+#include "python/names.h"
 
 namespace hlo_dispatch::python {
 namespace {
@@ -290,6 +291,8 @@ PyMethodDef methods[] = {
      "flat_graph(serialized, instructions, called, shape_of, rearranged, node class, fields, layouts, inserted copy) "
      "-> "
      "(nodes, value_of, instruction_of, members, narrow_of, root, shapes)"},
+    {"opcodes_and_names", Python<OpcodesAndNames>, METH_O,
+     "opcodes_and_names(serialized) -> (opcodes, names): sets of those that a module has."},
     {"library_path", Python<LibraryPath>, METH_NOARGS,
      "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},

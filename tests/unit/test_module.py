@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from matching import parsed
 
@@ -106,3 +107,20 @@ def test_an_entry_that_is_not_there() -> None:
     module.proto.entry_computation_id = 999
     with pytest.raises(ModuleError, match=r"it has no entry computation$"):
         Module.from_bytes(module.to_bytes())
+
+
+@pytest.mark.parametrize("text", [LOOP, BRANCHES, NO_CONTROL_FLOW, PLAINLY_FIRST])
+def test_opcodes_of_bytes_and_of_messages(text: str) -> None:
+    module = parsed(text)
+    expected = {i.opcode for computation in module.proto.computations for i in computation.instructions}
+    assert module.opcodes == module.copy().opcodes == expected
+    assert module.fresh_name("main") == module.copy().fresh_name("main") == "main.1"
+
+
+def test_a_new_opcode_is_known_when_an_edit_is_committed() -> None:
+    module = parsed(BRANCHES)
+    assert "copy" not in module.opcodes
+    editor = Editor(module, module.entry)
+    editor.last().make("copy", module.entry.instructions[1].shape, module.entry.instructions[1].id)
+    commit(module, [editor])
+    assert "copy" in module.opcodes

@@ -228,12 +228,19 @@ def commit(module: Module, editors: Collection[Editor]) -> set[int]:
             for new in editor.computations:
                 order[new.id] = len(order)
         order[computation.id] = len(order)
-    module.index()
+    added = frozenset().union(*map(_added_opcodes, editors))
+    module.index(added)
     reached = module.reached()
     for place in reversed(range(len(computations))):
         if computations[place].id not in reached:
             del computations[place]
     # Sorting in place copies no message.
     computations.sort(key=lambda computation: order[computation.id])
-    module.index()
+    module.index(added)
     return drafts.keys() | {new.id for editor in editors for new in editor.computations}
+
+
+def _added_opcodes(editor: Editor) -> set[str]:
+    """Opcodes of what a draft has added or may have changed."""
+    inside = {instruction.opcode for new in editor.computations for instruction in new.instructions[:]}
+    return inside | {editor.instructions[identifier].opcode for identifier in editor.created}

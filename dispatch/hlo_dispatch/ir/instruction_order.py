@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.ir.schema import InstructionProto
@@ -21,21 +21,24 @@ def in_order(
         positions: id → preferred position in the original order.
         preferred_predecessors: id → ids of instructions that should precede it, too, wherever that is possible.
     """
-    position = {identifier: (positions[identifier], identifier) for identifier in protos}
-    original_order = [protos[identifier] for _, identifier in sorted(position.values())]
-    if not preferred_predecessors and _is_ordered(original_order):
-        return original_order
-    needs = {i: {*proto.operand_ids[:], *proto.control_predecessor_ids[:]} for i, proto in protos.items()}
+    original_order = [
+        identifier for _, identifier in sorted(zip(map(positions.__getitem__, protos), protos, strict=True))
+    ]
+    needs = {i: {*protos[i].operand_ids[:], *protos[i].control_predecessor_ids[:]} for i in original_order}
+    if not preferred_predecessors and _is_ordered(needs):
+        return [protos[identifier] for identifier in original_order]
+    count = len(needs)
+    position = {identifier: place for place, identifier in enumerate(original_order)}
     (waiting, users), (unmet_preferences, preferred_successors) = (
         _counted(needs),
         _counted(preferred_predecessors or {}),
     )
-    # An instruction with an unmet preference comes when no other one is ready.
-    ready = [(unmet_preferences.get(i, 0) > 0, position[i]) for i, count in waiting.items() if not count]
+    # An instruction with an unmet preference comes when no other one is ready, behind all places.
+    ready = [position[i] + count * (unmet_preferences.get(i, 0) > 0) for i, missing in waiting.items() if not missing]
     heapq.heapify(ready)
     ordered: dict[int, InstructionProto] = {}
     while ready:
-        _, (_, identifier) = heapq.heappop(ready)
+        identifier = original_order[heapq.heappop(ready) % count]
         if identifier in ordered:
             continue
         ordered[identifier] = protos[identifier]
@@ -43,7 +46,7 @@ def in_order(
             for other in others.get(identifier, ()):
                 counts[other] -= 1
                 if not waiting[other]:
-                    heapq.heappush(ready, (unmet_preferences.get(other, 0) > 0, position[other]))
+                    heapq.heappush(ready, position[other] + count * (unmet_preferences.get(other, 0) > 0))
     if len(ordered) != len(protos):
         raise AssertionError("the edited computation has a cycle")
     return list(ordered.values())
@@ -58,10 +61,10 @@ def _counted(before: Mapping[int, AbstractSet[int]]) -> tuple[dict[int, int], di
     return {identifier: len(others) for identifier, others in before.items()}, after
 
 
-def _is_ordered(protos: Sequence[InstructionProto]) -> bool:
+def _is_ordered(needs: Mapping[int, AbstractSet[int]]) -> bool:
     seen: set[int] = set()
-    for proto in protos:
-        if not seen.issuperset(proto.operand_ids[:]) or not seen.issuperset(proto.control_predecessor_ids[:]):
+    for identifier, before in needs.items():
+        if not seen.issuperset(before):
             return False
-        seen.add(proto.id)
+        seen.add(identifier)
     return True

@@ -35,7 +35,7 @@ class OperandSlice:
     """Elements of a slice."""
 
 
-@dataclass(frozen=True)
+@dataclass  # frozen, it would take four times as long to make
 class KernelCall:
     """A kernel call: what its custom-call says besides its name and its place."""
 

@@ -8,6 +8,7 @@ exception, which costs more than the iteration.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from google.protobuf.message import DecodeError
 
@@ -16,6 +17,7 @@ from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.kernel_call import KernelCall
 from hlo_dispatch.ir.opcode import CALLS_NOTHING, CONTROL_FLOW
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.process.native import native
 
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
 SMALL_CALL = "xla_cpu_small_call"
@@ -31,6 +33,8 @@ class Module:
         self.computations: dict[int, ComputationProto] = {}
         """By id, callees before callers."""
         self._opcodes: frozenset[str] | None = None
+        self._source: bytes | None = None
+        """The message as it was parsed; None: it has changed, or was never in this form."""
         self._control_flow: list[tuple[ComputationProto, bool]] | None = None
         self.index()
         self._names: set[str] = set()
@@ -54,6 +58,7 @@ class Module:
         module = cls(proto)
         if proto.entry_computation_id not in module.computations:
             raise ModuleError("this is not a serialized HloModuleProto: it has no entry computation")
+        module._source = serialized
         return module
 
     def to_bytes(self) -> bytes:
@@ -80,8 +85,11 @@ class Module:
 
     @property
     def opcodes(self) -> frozenset[str]:
-        """The opcodes of all instructions, those inside fusions included."""
-        if self._opcodes is None:
+        """The opcodes of all instructions, those inside fusions included, and perhaps of erased ones."""
+        if self._opcodes is None and self._source is not None:
+            opcodes, self._names = native().opcodes_and_names(self._source)
+            self._opcodes = frozenset(opcodes)
+        elif self._opcodes is None:
             self._opcodes = frozenset({i.opcode for c in self.proto.computations[:] for i in c.instructions[:]})
         return self._opcodes
 
@@ -114,10 +122,15 @@ class Module:
                     pending += [(called, inner) for called in instruction.called_computation_ids[:]]
         return small
 
-    def index(self) -> None:
-        """Update what is known of the message, which has changed."""
+    def index(self, added: AbstractSet[str] | None = None) -> None:
+        """Update what is known of the message, which has changed.
+
+        Args:
+            added: opcodes of the instructions that are new; None: unknown.
+        """
         self.computations = {c.id: c for c in self.proto.computations[:]}
-        self._opcodes = self._control_flow = None
+        self._opcodes = None if added is None or self._opcodes is None else self._opcodes | added
+        self._control_flow = self._source = None
 
     def reached(self) -> set[int]:
         """Ids of the computations that the entry calls, directly or not, and its own."""

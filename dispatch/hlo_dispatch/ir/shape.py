@@ -65,6 +65,10 @@ class Shape:
         return self.element_type in schema.BYTES_PER_ELEMENT
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         dimensions = ",".join(map(str, self.dimensions))
         bits = f":E({self.packed_bits})" if self.packed_bits else ""
         layout = "{" + ",".join(map(str, self.minor_to_major)) + bits + "}" if self.dimensions else ""

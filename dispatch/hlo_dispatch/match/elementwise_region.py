@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from hlo_dispatch.pattern.functions import FUNCTIONS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 REGION_TYPES = FLOAT_TYPES | {"pred"}
+_REGION_OPCODES = ELEMENTWISE | PEEL_ROUNDING_AND_SHAPES
 _MAX_REGION = 256  # XLA spells one erfc in 110 instructions
 _MAX_EXITS = 12
 
@@ -104,14 +106,16 @@ class ElementwiseRegion(NamedTuple):
         """A name-free key of the computed function: regions with equal keys are the same function."""
         place: dict[Node, int] = {self.entry: -1} | {node: position for position, node in enumerate(self.nodes)}
         return tuple(
-            (
-                node.opcode,
-                node.shape.element_type,
-                node.proto.comparison_direction if node.opcode == "compare" else "",
-                # Positions and constants are both numbers: a tuple keeps them apart.
-                tuple((place[o],) if o in place else scalar_constant(o) for o in node.operands),
-            )
-            for node in self.nodes
+            [
+                (
+                    node.opcode,
+                    node.shape.element_type,
+                    node.proto.comparison_direction if node.opcode == "compare" else "",
+                    # Positions and constants are both numbers: a tuple keeps them apart.
+                    tuple([(place[o],) if o in place else scalar_constant(o) for o in node.operands]),
+                )
+                for node in self.nodes
+            ]
         )
 
     def evaluate(self, x: Array) -> list[Array]:
@@ -211,8 +215,8 @@ def grow_region(
         is_owned: whether another match owns an instruction; the region ends in front of it.
         is_materialized: whether a value must stay in memory; the region may end in one but not continue past it.
     """
-    inside: dict[Node, int] = {}
     nodes: list[Node] = []
+    inside = {entry}
     exits: list[int] = []
     constants: list[float] = []
     open_uses = {entry: len(entry.users) + is_materialized(entry)}
@@ -221,13 +225,14 @@ def grow_region(
     queued = set(entry.users)
     while queue and len(nodes) < _MAX_REGION and len(exits) < _MAX_EXITS:
         _, node = heapq.heappop(queue)
-        found = None if is_owned(node) else _includable(node, entry, inside)
+        found = None if is_owned(node) or node.opcode not in _REGION_OPCODES else _includable(node, entry, inside)
         if found is None:
             break
         constants += found
-        inside[node] = len(nodes)
+        inside.add(node)
         nodes.append(node)
-        for operand in dict.fromkeys(node.operands):
+        operands = node.operands
+        for operand in operands if len(operands) == 1 else dict.fromkeys(operands):
             if operand in open_uses:
                 open_uses[operand] -= 1
                 if not open_uses[operand]:
@@ -245,20 +250,20 @@ def grow_region(
     return ElementwiseRegion(entry, tuple(nodes) if exits else (), tuple(exits), tuple(dict.fromkeys(constants)))
 
 
-def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float] | None:
-    """The scalar constants that `node` adds if it belongs to the region, else None."""
-    if node.opcode not in ELEMENTWISE and node.opcode not in PEEL_ROUNDING_AND_SHAPES:
-        return None
-    if node.shape.element_type not in REGION_TYPES or node.shape.elements != entry.shape.elements:
+def _includable(node: Node, entry: Node, inside: AbstractSet[Node]) -> list[float] | None:
+    """The scalar constants that an elementwise `node` adds if it belongs to the region, else None."""
+    shape = node.shape
+    if shape.element_type not in REGION_TYPES or shape.elements != entry.shape.elements:
         return None
     constants: list[float] = []
     for operand in node.operands:
-        if operand is entry or operand in inside:
+        if operand in inside:
             # Elements must keep their memory order: only a bitcast may change their indices.
-            if node.opcode != "bitcast" and operand.shape.strides != node.shape.strides:
+            if operand.shape is not shape and node.opcode != "bitcast" and operand.shape.strides != shape.strides:
                 return None
             continue
-        value = scalar_constant(operand)
+        # Most are known already.
+        value = operand.scalar if operand.scalar is not False else scalar_constant(operand)
         if value is None:
             return None
         constants.append(value)

@@ -18,7 +18,7 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 _BIAS_TYPES = frozenset(("f32", "bf16"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FusedAnchor:
     """An anchor op and the first steps of its epilogue chain."""
 

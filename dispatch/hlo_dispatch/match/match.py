@@ -59,7 +59,7 @@ class LibraryCall:
     """Number of layout copies that the kernel call makes redundant."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # frozen, it would take four times as long to make
 class Match:
     """Instructions that one kernel call may replace, ready to become that call."""
 

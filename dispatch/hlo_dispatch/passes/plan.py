@@ -105,7 +105,7 @@ def plan_computation(
     return planner.plan
 
 
-@dataclass(frozen=True)
+@dataclass
 class _ExpectedMatch:
     """An anchor's match under the assumption that earlier decisions are as expected."""
 

@@ -96,7 +96,7 @@ def _region(
         formula=chosen.formula if chosen is not None else plain,
         kernel=candidate.match.kernel if candidate is not None else None,
         implementation=candidate.implementation if candidate is not None else None,
-        attributes=dict(candidate.attributes) if candidate is not None else {},
+        attributes=dict(candidate.attributes.mapping) if candidate is not None else {},
         covered=tuple(member.name for member in candidate.match.covered) if candidate is not None else (),
         op_name=metadata.op_name,
         source=_source(metadata, frames),

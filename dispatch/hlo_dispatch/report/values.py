@@ -12,7 +12,7 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 
 
-@dataclass(frozen=True)
+@dataclass  # frozen, it would take four times as long to make
 class Region:
     """One anchor op (a convolution, a dot, …) with its epilogue, and the decision for it."""
 

@@ -13,7 +13,7 @@ from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.family_cost_models import cost_model_of
 
 
-@dataclass(frozen=True)
+@dataclass
 class Candidate:
     """A variant of a match, and the kernel's answer to the support query for it."""
 
@@ -32,7 +32,7 @@ class KernelSupportQuery(Protocol):
     def __call__(self, match: Match, **attributes: str) -> Candidate | Refusal: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class DefaultVariant:
     """The variant that is dispatched without a measurement: the longest epilogue that the kernel supports."""
 

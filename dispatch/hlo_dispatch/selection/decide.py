@@ -31,7 +31,7 @@ MeasurementLookup = Callable[[Match, DefaultVariant], Measurement | None]
 """Looks up the measurement of a match by its default variant."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Decision(NoTruthValue):
     """The chosen candidate and the reason; no candidate: the region stays with XLA."""
 

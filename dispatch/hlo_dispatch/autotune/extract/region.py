@@ -35,7 +35,7 @@ from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.match.match import LibraryCall, Match
 
@@ -99,7 +99,7 @@ class RegionExtractor:
         instruction = self._graph.instruction_of[identifier]
         if is_small_constant(instruction):
             return instruction.literal.SerializeToString(deterministic=True)
-        return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
+        return str(self._graph.value_of[identifier].shape).encode() + bytes([self._is_produced(instruction)])
 
     def is_stock_within(self, seconds: float, match: Match) -> bool:
         """Whether stock's code for the region is estimated to take less than this; False where it is unknown."""
@@ -165,8 +165,8 @@ class RegionExtractor:
         return [self._peel_bitcasts(o) for o in root.operand_ids[:]] if root.opcode == "tuple" else []
 
     def _have_same_buffer_layout(self, one: int, other: int) -> bool:
-        shapes = (shape_of(self._graph.instruction_of[identifier].shape) for identifier in (one, other))
-        return len({in_memory_order(shape) for shape in shapes}) == 1
+        value_of = self._graph.value_of
+        return in_memory_order(value_of[one].shape) == in_memory_order(value_of[other].shape)
 
     def _peel_bitcasts(self, identifier: int) -> int:
         instruction = self._graph.instruction_of[identifier]
@@ -272,7 +272,7 @@ class RegionExtractor:
         return sorted(found, key=self._place.__getitem__)
 
     def _is_tuple(self, identifier: int) -> bool:
-        return self._graph.instruction_of[identifier].shape.element_type == ELEMENT_TYPE_NUMBERS["tuple"]
+        return self._graph.value_of[identifier].shape.element_type == "tuple"
 
     def _results(self, tops: Sequence[int]) -> list[int]:
         """Those of `tops` with users outside of the region."""

@@ -77,6 +77,8 @@ def _body_of(module: Module, loop: InstructionProto) -> int:
 
 def _may_be_recurrent(module: Module, loop: InstructionProto) -> bool:
     """Whether the loop's body has products, and slices, as of the input of each step."""
+    if not module.opcodes >= _NEEDED:
+        return False
     opcodes: set[str] = set()
     pending = [_body_of(module, loop)]
     while pending:
