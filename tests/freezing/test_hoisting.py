@@ -52,13 +52,33 @@ def loop_in_branch(w, x):
     return jax.lax.cond(x[0, 0] > 0, lambda h: steps(w, h), lambda h: h, x)
 
 
+def overwritten(w, x):
+    """The inner loop overwrites the copy of a constant that each turn of the outer one makes for it."""
+
+    def turn(i, h):
+        scale = jnp.array([0.5, 2, 1, 0.25])
+        _, h = jax.lax.fori_loop(0, 3, lambda j, s: (jnp.roll(s[0], 1), jnp.tanh(s[1] @ w) * s[0][0]), (scale, h))
+        return h + 1
+
+    return jax.lax.fori_loop(0, 3, turn, x)
+
+
+def sampled(w, x):
+    def turn(i, state):
+        h, key = state
+        here, key = jax.random.split(key)
+        return jnp.tanh(h @ w) + jax.random.normal(here, h.shape), key
+
+    return jax.lax.fori_loop(0, 4, turn, (x, jax.random.PRNGKey(3)))
+
+
 def no_turns(w, x):
     return jax.lax.fori_loop(0, jnp.int32(x.sum() > 1e9), lambda i, h: jnp.tanh(h @ w.T), x)
 
 
 PROGRAMS: list[tuple[Callable[..., Any], int]] = [
     (steps, 1), (made_of_two, 2), (nested, 1), (with_outputs, 1), (branches, 1), (branch_in_loop, 1),
-    (loop_in_branch, 1), (no_turns, 1),
+    (loop_in_branch, 1), (overwritten, 1), (sampled, 1), (no_turns, 1),
 ]  # fmt: skip
 
 

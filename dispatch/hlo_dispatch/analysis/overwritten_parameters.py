@@ -1,11 +1,11 @@
-"""Overwritten parameters: the entry's parameters whose buffers an in-place update may overwrite.
+"""Overwritten parameters: arrays of the entry's, a loop's or a branch's that an in-place update may overwrite.
 
 Copy insertion keeps updates away from parameters; a value that became a parameter after it needs a copy of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.in_place_updates import variant_elements, writes_in_place, written_operands
@@ -26,6 +26,21 @@ def overwritten_parameters(module: Module, parameters: AbstractSet[int]) -> set[
         if instruction.opcode == "parameter"
         and instruction.parameter_number in parameters
         and buffers.results(module.entry, instruction.id, ()) is None
+    }
+
+
+def overwritten_elements(
+    module: Module, computation: ComputationProto, elements: Iterable[int], *, is_loop: bool
+) -> set[int]:
+    """Those of these elements of the tuple that a loop's body or a branch takes whose buffers it does not only read.
+
+    It may overwrite them, or they are a part of its result. A loop's body returns invariant elements in their places.
+    """
+    buffers = _ForwardedBuffers(module)
+    (parameter,) = _parameters(computation)
+    results = {index: buffers.results(computation, parameter.id, (index,)) for index in elements}
+    return {
+        index for index, paths in results.items() if paths is None or paths - ({(index,)} if is_loop else set[Path]())
     }
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from hlo_dispatch.analysis.binding_time import control_flow_callees, is_parameter_element, static_inputs_by_computation
 from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
+from hlo_dispatch.analysis.overwritten_parameters import overwritten_elements
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.loop_state import can_change_state, placeholder, replace_elements, retype
@@ -108,6 +108,7 @@ class _Hoister:
         for computation in self._loop_conditions():
             retype(computation, state.shape, is_result=False)
             changed.add(computation.id)
+        self._copy_overwritten(tuple_indices[: len(partition.frontier)])
         return changed
 
     def _clone(self, values: Sequence[Node]) -> list[InstructionProto]:
@@ -169,20 +170,30 @@ class _Hoister:
 
         def emit() -> Node:
             for node, index in zip(partition.frontier, tuple_indices, strict=False):
-                result_id, builder = rewriter.identifier(node), rewriter.near(node)
-                is_returned = _is_returned(node, graph.root)
-                element = builder.get_tuple_element(
-                    rewriter.identifier(parameter), index, node.shape, node.name, None if is_returned else result_id
+                rewriter.near(node).get_tuple_element(
+                    rewriter.identifier(parameter), index, node.shape, node.name, rewriter.identifier(node)
                 )
-                if is_returned:
-                    # XLA assigns the results of all branches to one buffer; the hoisted value has another one.
-                    builder.make("copy", node.shape, element.id, stem="returned_copy", identifier=result_id)
             return graph.root
 
         draft = rewriter.rewrite(emit)
         if self._is_loop:
             _return_unchanged(draft, tuple_indices, state)
         return draft
+
+    def _copy_overwritten(self, tuple_indices: Sequence[int]) -> None:
+        """Copy those of these elements of the callee's tuple that it would overwrite, or return in another's buffer."""
+        overwritten = overwritten_elements(self._module, self._callee, tuple_indices, is_loop=self._is_loop)
+        if not overwritten:
+            return
+        draft = Editor(self._module, self._callee)
+        (parameter,) = draft.parameters()
+        for element in map(draft.instructions.__getitem__, draft.users(parameter.id)):
+            index = element.tuple_index
+            is_returned_unchanged = self._is_loop and draft.root.operand_ids[index] == element.id
+            if index in overwritten and not is_returned_unchanged:
+                copy = draft.after(element.id).make("copy", element.shape, element.id, stem="own_copy")
+                draft.replace_all_uses_with(element.id, copy.id)
+        commit(self._module, [draft])
 
 
 def _return_unchanged(draft: Editor, tuple_indices: Sequence[int], state: ShapeProto) -> None:
@@ -197,8 +208,3 @@ def _return_unchanged(draft: Editor, tuple_indices: Sequence[int], state: ShapeP
     draft.set_operands(draft.root_id, operands)
     # Dead elements, whose type has changed.
     draft.remove_dead_code({i for i, proto in draft.instructions.items() if proto.opcode == "get-tuple-element"})
-
-
-def _is_returned(node: Node, root: Node) -> bool:
-    """Whether its buffer is the result or an element of it."""
-    return node is root or any(user.opcode in FORWARDS and _is_returned(user, root) for user in node.users)
