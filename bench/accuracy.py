@@ -1,4 +1,4 @@
-"""What formats of weights cost a language model: its perplexity before and after `freeze(..., weights=...)`.
+"""What formats of weights and activations cost a language model: its perplexity before and after `freeze`.
 
 A small character model is trained here, in f32 and by stock XLA, on the language reference that every Python carries
 (`pydoc_data.topics`): weights that were learned, not drawn. Then the same weights are frozen in each format, and all
@@ -26,8 +26,10 @@ from hlo_dispatch.bench.generate.weights import Array, DecoderSize
 from hlo_dispatch.freezing.reduced_precision import WEIGHT_FORMATS
 from hlo_dispatch.report.terminal import make_table, row
 
-FORMATS = ("", *WEIGHT_FORMATS)
-"""The empty one: weights as they are."""
+FORMATS: tuple[tuple[str | None, str | None], ...] = (
+    (None, None), ("bf16", None), ("int8", None), ("int8", "int8"), ("int4", None), ("int4", "int8"),
+)  # fmt: skip
+"""Of weights and of activations; None: as they are."""
 LENGTH = 128
 """Characters of a sequence."""
 BATCH = 16
@@ -70,19 +72,21 @@ def run(plan: AccuracyPlan, say: Callable[[str], None]) -> Iterator[dict[str, An
     split = int(len(tokens) * _TRAINED)
     weights = _trained(size, plan.steps, tokens[:split], say)
     unseen = _spread(tokens[split:], plan.batches)
-    bits = {name: WEIGHT_FORMATS[name].dtype for name in WEIGHT_FORMATS}
-    for name in FORMATS:
-        hlo_dispatch.install(policy="heuristic" if name else "never")
-        say(f"{name or 'f32'}: predicting")
-        if name:
-            predict = hlo_dispatch.freeze(jax.jit(decoder.predictions(size)), weights, weights=name)
+    for stored, activations in FORMATS:
+        name = "f32" if stored is None else stored + (f", activations {activations}" if activations else "")
+        hlo_dispatch.install(policy="heuristic" if stored else "never")
+        say(f"{name}: predicting")
+        if stored:
+            predictions = jax.jit(decoder.predictions(size))
+            predict = hlo_dispatch.freeze(predictions, weights, weights=stored, activations=activations)
         else:
             predict = jax.jit(lambda tokens: decoder.predictions(size)(weights, tokens))
         loss = float(np.mean([_loss(predict(batch[:, :-1]), batch[:, 1:]) for batch in unseen]))
         yield {
-            "name": name or "f32", "type": str(bits[name]) if name else "float32", "perplexity": math.exp(loss),
-            "steps": plan.steps, "parameters": sum(array.size for array in jax.tree.leaves(weights)),
-            "characters": len(unseen) * BATCH * LENGTH, "text": len(tokens),
+            "name": name, "type": str(WEIGHT_FORMATS[stored].dtype) if stored else "float32",
+            "perplexity": math.exp(loss), "steps": plan.steps, "text": len(tokens),
+            "parameters": sum(array.size for array in jax.tree.leaves(weights)),
+            "characters": len(unseen) * BATCH * LENGTH,
         }  # fmt: skip
 
 

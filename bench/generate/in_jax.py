@@ -14,6 +14,7 @@ import numpy as np
 
 import hlo_dispatch
 from hlo_dispatch.bench.generate import decoder
+from hlo_dispatch.bench.generate.plan import formats
 from hlo_dispatch.bench.generate.session import longest_prompt
 from hlo_dispatch.bench.generate.weights import SIZES, Array, random_prompt
 from hlo_dispatch.process.retained_memory import return_free_memory
@@ -43,8 +44,8 @@ class JaxSession:
     def load(self) -> None:
         jitted = jax.jit(decoder.step(self._size, self._form), donate_argnums=1)
         if self._way.startswith("frozen"):
-            weight_format = self._way.partition("-")[2] or None
-            self._run = hlo_dispatch.freeze(jitted, self._weights, weights=weight_format)
+            weights, activations = formats(self._way)
+            self._run = hlo_dispatch.freeze(jitted, self._weights, weights=weights, activations=activations)
         else:
             self._run = partial(jitted, self._weights)
 

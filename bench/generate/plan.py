@@ -8,8 +8,10 @@ from typing import Any
 
 from hlo_dispatch.bench.generate.peers import PEERS
 
-WAYS = ("stock", "jit", "frozen", "frozen-bf16", "frozen-int8", "frozen-int4")
-"""In JAX; after "frozen-" the format that weights are stored in."""
+WAYS = (
+    "stock", "jit", "frozen", "frozen-bf16", "frozen-int8", "frozen-int8-int8", "frozen-int4", "frozen-int4-int8",
+)  # fmt: skip
+"""In JAX; after "frozen-" the format that weights are stored in, and that of activations in products of many rows."""
 PRECISIONS = ("f32", "bf16", "int8", "int4")
 """Of weights."""
 PREFILLS = (128, 512)
@@ -17,6 +19,12 @@ POSITIONS = (128, 512)
 TURNS = 4
 CALLS = 5
 """Tokens of a turn."""
+
+
+def formats(way: str) -> tuple[str | None, str | None]:
+    """The formats of weights and of activations; None: unchanged."""
+    _, weights, activations, *_ = (*way.split("-"), "", "")
+    return weights or None, activations or None
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,8 @@ class GenerationPlan:
 
     def _in_jax(self, way: str, form: str) -> Contender:
         dtype = self.dtype or ("f32" if way.startswith("frozen") else "bf16")
-        return Contender(self._name(dtype, way, form), way, form, way.partition("-")[2] or dtype, dtype)
+        precision, _ = formats(way)
+        return Contender(self._name(dtype, way, form), way, form, precision or dtype, dtype)
 
     def _peer(self, peer: str, precision: str) -> Contender:
         return Contender(self._name(precision, peer), peer, "", precision, precision)

@@ -38,6 +38,17 @@ bool HasAvx512() {
   return has;
 }
 
+bool HasAvx512Vnni() {
+  static const bool has = HasAvx512() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512vnni") && IsWithinIsaCap(kAvx512CoreVnni);
+  return has;
+}
+
+bool HasAvxVnni() {
+  static const bool has = HasAvx2() && __builtin_cpu_supports("avxvnni") && IsWithinIsaCap(kUncapped);
+  return has;
+}
+
 bool HasAvx512Bf16() {
   static const bool has = HasAvx512() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                           __builtin_cpu_supports("avx512bf16") && IsWithinIsaCap(kUncapped);

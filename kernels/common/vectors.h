@@ -1,8 +1,9 @@
 // Vectors of floats as the compiler has them, as long as those of the instruction set that it compiles for.
 //
 // Files named *_isa.cc are compiled once for each instruction set (CMakeLists.txt), which HLO_DISPATCH_ISA is the name
-// of: plain, avx2, avx512, avx512_bf16. That may be for processors that this one is not, so they share no inline
-// function with the rest: what is defined here and in their own headers is in namespaces without a name.
+// of: plain, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16. That may be for processors that this one is not, so they
+// share no inline function with the rest: what is defined here and in their own headers is in namespaces without a
+// name.
 #ifndef HLO_DISPATCH_COMMON_VECTORS_H_
 #define HLO_DISPATCH_COMMON_VECTORS_H_
 

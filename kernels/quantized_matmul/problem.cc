@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kMaxBytesEach = 4;
 // Of unsigned numbers of four bits, which are read as signed ones.
 constexpr float kUnsignedZero = 8;
+// The sum of so many products of two numbers of eight bits is one of 32 bits.
+constexpr int64_t kMaxSourceGroup = 1 << 16;
 constexpr int64_t kMaxPerDimension = std::numeric_limits<int>::max();
 // Whose epilogue it is, in messages; operands of two bytes are widened for it.
 constexpr EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
@@ -178,6 +180,30 @@ std::optional<Zeros> ReadZeros(const Attributes& attributes, const Weights& weig
   return zeros;
 }
 
+// What is rounded to eight bits with one scale; 0: the source is not rounded.
+int64_t ReadSourceGroup(const Attributes& attributes, const Weights& weights, const std::optional<Scales>& scales,
+                        const std::optional<Zeros>& zeros) {
+  if (!attributes.Has("src_group")) return 0;
+  const int64_t group = attributes.Integer("src_group");
+  if (group < 1 || weights.depth % group != 0) {
+    Invalid("attribute 'src_group': expected a divisor of " + std::to_string(weights.depth) + ", got " +
+            std::to_string(group));
+  }
+  if (group > kMaxSourceGroup) {
+    Unsupported("src: expected groups of at most " + std::to_string(kMaxSourceGroup) + " numbers, got " +
+                std::to_string(group));
+  }
+  if (weights.type != WeightsType::kS4 && weights.type != WeightsType::kS8) {
+    Unsupported("src: expected weights of s4 or s8 where it is rounded to eight bits");
+  }
+  if (zeros.has_value()) Unsupported("src: expected weights without zero points where it is rounded to eight bits");
+  if (scales.has_value() && scales->group % group != 0) {
+    Unsupported("scales: expected groups of a multiple of the " + std::to_string(group) +
+                " numbers of the source that have one scale, got " + std::to_string(scales->group));
+  }
+  return group;
+}
+
 // The source itself; throws unless the three are one product.
 StridedArray CheckSingleProduct(StridedArray source, const StridedArray& destination, const Attributes& attributes) {
   const std::vector<int64_t> weights = attributes.Integers("weights_dims");
@@ -212,6 +238,7 @@ Problem::Problem(const Provider& provider, const Attributes& attributes)
       weights(ReadWeights(attributes)),
       scales(ReadScales(attributes, weights)),
       zeros(ReadZeros(attributes, weights, scales)),
+      source_group(ReadSourceGroup(attributes, weights, scales, zeros)),
       epilogue(provider, attributes, destination_array, kOwner) {
   if (destination.rows > kMaxRows && !has_integer_weights()) {
     Unsupported("dst: expected at most " + std::to_string(kMaxRows) + " rows of products with f32 or bf16, got " +

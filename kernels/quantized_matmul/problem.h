@@ -66,6 +66,9 @@ struct Problem {
   Weights weights;
   std::optional<Scales> scales;
   std::optional<Zeros> zeros;
+  // Numbers of a row of the source that are rounded to eight bits with one scale, and multiplied as integers. 0: the
+  // source is multiplied as it is.
+  int64_t source_group;
   Epilogue epilogue;
 
   std::vector<BufferSpec> operands() const;

@@ -11,6 +11,9 @@
 // of onednn.matmul but for those types and the scales of groups, which come behind the weights where there are any
 // (scales_type, scales_dims (groups, columns), scales_strides). Sums are in f32 and in an order that does not depend on
 // how many threads there are.
+//
+// With src_group the source is rounded to eight bits first, so many numbers of a row with one scale (integer_source.h),
+// and multiplied with integer weights in integers: the exact sum of such a group is scaled and added in f32.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -24,8 +27,10 @@
 #include "common/rounding.h"
 #include "quantized_matmul/arithmetic.h"
 #include "quantized_matmul/halves.h"
+#include "quantized_matmul/integer_arithmetic.h"
 #include "quantized_matmul/interleaved_source.h"
 #include "quantized_matmul/problem.h"
+#include "quantized_matmul/rounded_source.h"
 #include "quantized_matmul/zero_points.h"
 
 namespace hlo_dispatch::quantized_matmul {
@@ -56,8 +61,17 @@ const Arithmetic& BestArithmetic() {
   return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
 }
 
+// Null: the source is not rounded.
+const IntegerArithmetic* IntegersFor(const Problem& problem) {
+  if (problem.source_group == 0) return nullptr;
+  if (HasAvx512Vnni()) return &avx512_vnni::kIntegerArithmetic;
+  if (HasAvxVnni()) return &avx_vnni::kIntegerArithmetic;
+  return HasAvx2() ? &avx2::kIntegerArithmetic : &plain::kIntegerArithmetic;
+}
+
 // Null: the weights are not widened in tiles.
 const Tiles* TilesFor(const Problem& problem) {
+  if (problem.source_group > 0) return nullptr;
   if (!problem.has_integer_weights() || problem.destination.rows < kFewestTiledRows) return nullptr;
   if (problem.source_array.type == ElementType::kBF16 && HasFastBf16Products()) return &avx512_bf16::kTiles;
   return &ForThisProcessor(plain::kTiles, avx2::kTiles, avx512::kTiles);
@@ -119,23 +133,35 @@ struct Pieces {
 class QuantizedMatmul final : public Routine {
  public:
   QuantizedMatmul(const Provider& provider, const Attributes& attributes)
-      : problem_(provider, attributes), arithmetic_(BestArithmetic()), tiles_(TilesFor(problem_)) {
+      : problem_(provider, attributes),
+        arithmetic_(BestArithmetic()),
+        tiles_(TilesFor(problem_)),
+        integers_(IntegersFor(problem_)) {
     operands_ = problem_.operands();
     results_ = {problem_.result(), PlannedScratch(attributes)};
   }
 
   std::string implementation() const override {
     const char* const type = ByType("s4", "s8", "bf16", "f32");
-    return std::string("narrow:") + (tiles_ != nullptr ? tiles_->name : arithmetic_.name) + ":" + type +
-           (problem_.weights.block > 0 ? ":packed" : "") + (problem_.scales.has_value() ? ":groups" : "") +
-           (problem_.zeros.has_value() ? ":zeros" : "") + (problem_.weights.has_contiguous_columns ? "" : ":rows") +
-           (tiles_ != nullptr ? ":tiles" : "");
+    const char* const isa = integers_ != nullptr ? integers_->name
+                            : tiles_ != nullptr  ? tiles_->name
+                                                 : arithmetic_.name;
+    return std::string("narrow:") + isa + ":" + type + (problem_.weights.block > 0 ? ":packed" : "") +
+           (problem_.scales.has_value() ? ":groups" : "") + (problem_.zeros.has_value() ? ":zeros" : "") +
+           (problem_.weights.has_contiguous_columns ? "" : ":rows") + (tiles_ != nullptr ? ":tiles" : "") +
+           (integers_ != nullptr ? ":integers" : "");
   }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const bool is_bf16 = tiles_ != nullptr && tiles_->multiplies_bf16;
     const InterleavedSource ordered(problem_, buffers.operands[0]);
-    const Source source(ordered.array(), ordered.matrix(), is_bf16, ordered.buffer());
+    std::optional<Source> source;
+    std::optional<RoundedSource> rounded;
+    if (integers_ != nullptr) {
+      rounded.emplace(*integers_, problem_, buffers.operands[0], parallel);
+    } else {
+      source.emplace(ordered.array(), ordered.matrix(), is_bf16, ordered.buffer());
+    }
     const std::optional<GroupScales> scales = ReadGroupScales(buffers);
     std::vector<WidenedValues> others;
     std::vector<const float*> operands;
@@ -145,7 +171,7 @@ class QuantizedMatmul final : public Routine {
     if (problem_.zeros.has_value()) {
       std::optional<WidenedMatrix> copy;
       const WidenedMatrix& wide =
-          source.wide() ? *source.wide() : copy.emplace(ordered.array(), ordered.matrix(), ordered.buffer());
+          source->wide() ? *source->wide() : copy.emplace(ordered.array(), ordered.matrix(), ordered.buffer());
       zeros.emplace(problem_, wide, has_zeros ? buffers.operands[ahead] : nullptr);
     }
     const size_t first_other = ahead + (has_zeros ? 1 : 0);
@@ -176,7 +202,7 @@ class QuantizedMatmul final : public Routine {
       }
     };
     const auto* weights = static_cast<const char*>(buffers.operands[1]);
-    const Pieces pieces = tiles_ != nullptr ? TiledPieces(parallel) : Panels(parallel);
+    const Pieces pieces = PiecesFor(parallel);
     const int64_t parts = pieces.parts();
     const std::unique_ptr<float[]> sums_of_parts(parts > 1 ? new float[static_cast<size_t>(parts * sums.rows * columns)]
                                                            : nullptr);
@@ -185,11 +211,15 @@ class QuantizedMatmul final : public Routine {
         const Piece piece = pieces.At(i);
         if (parts > 1) {
           float* const part = sums_of_parts.get() + piece.part * sums.rows * columns;
-          Multiply(source, weights, scales, part, columns, piece);
-        } else {
-          Multiply(source, weights, scales, values, sums.row_stride, piece);
-          finish(piece.tile);
+          Multiply(*source, weights, scales, part, columns, piece);
+          continue;
         }
+        if (rounded.has_value()) {
+          MultiplyIntegers(rounded->rows(), weights, scales, values, sums.row_stride, piece.tile);
+        } else {
+          Multiply(*source, weights, scales, values, sums.row_stride, piece);
+        }
+        finish(piece.tile);
       }
     });
     if (parts == 1) return;
@@ -256,17 +286,22 @@ class QuantizedMatmul final : public Routine {
     return {rows, columns, depth, rows, RoundUpTo(shared, kColumnGrain), length};
   }
 
-  // Narrower pieces, and then lower ones, where there are too few.
-  Pieces TiledPieces(const Parallel& parallel) const {
+  Pieces PiecesFor(const Parallel& parallel) const {
+    if (integers_ != nullptr) return TiledPieces(parallel, integers_->columns, integers_->rows);
+    return tiles_ != nullptr ? TiledPieces(parallel, tiles_->columns, /*grain=*/1) : Panels(parallel);
+  }
+
+  // Narrower pieces, and then lower ones, of a multiple of `grain` rows, where there are too few.
+  Pieces TiledPieces(const Parallel& parallel, int64_t tile_columns, int64_t grain) const {
     const int64_t rows = problem_.destination.rows, columns = problem_.weights.columns, depth = problem_.weights.depth;
     const auto work = static_cast<double>(rows * depth * columns);
     const int64_t threads = parallel.ThreadsFor(work, kMinMultiplyAddsPerThread);
     if (threads == 1) return {rows, columns, depth, rows, columns, depth};
     const int64_t wanted = threads * kPiecesPerThread;
-    const int64_t width = std::min(kTiledColumns, RoundUpTo(CeilOfRatio(columns, wanted), tiles_->columns));
+    const int64_t width = std::min(kTiledColumns, RoundUpTo(CeilOfRatio(columns, wanted), tile_columns));
     const int64_t down =
         std::min(CeilOfRatio(wanted, CeilOfRatio(columns, width)), std::max<int64_t>(1, rows / kFewestSharingTiles));
-    return {rows, columns, depth, CeilOfRatio(rows, down), width, depth};
+    return {rows, columns, depth, RoundUpTo(CeilOfRatio(rows, down), grain), width, depth};
   }
 
   void Multiply(const Source& source, const char* buffer, const std::optional<GroupScales>& scales, float* values,
@@ -292,6 +327,34 @@ class QuantizedMatmul final : public Routine {
     }
   }
 
+  // A tile of the sums, from a block of the source on.
+  void MultiplyIntegers(const RoundedRows& source, const char* buffer, const std::optional<GroupScales>& scales,
+                        float* values, int64_t distance, const Tile& tile) const {
+    const Weights& weights = problem_.weights;
+    const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
+    const IntegerLoops& s4 = scales.has_value() ? integers_->scaled_s4 : integers_->s4;
+    const IntegerLoops& s8 = scales.has_value() ? integers_->scaled_s8 : integers_->s8;
+    const IntegerLoops& loops = weights.type == WeightsType::kS4 ? s4 : s8;
+    const std::unique_ptr<uint8_t[]> scratch(new uint8_t[static_cast<size_t>(integers_->scratch(source))]);
+    for (int64_t column = tile.column_begin; column < tile.column_end; column += integers_->columns) {
+      const char* const from = buffer + WeightBytes(weights.type, weights.offset + column * step);
+      const IntegerPanel panel{&source,
+                               tile.row_begin,
+                               tile.row_end - tile.row_begin,
+                               reinterpret_cast<const uint8_t*>(from),
+                               weights.distance,
+                               scales.has_value() ? scales->first + column * scales->step : nullptr,
+                               scales.has_value() ? scales->distance : 0,
+                               scales.has_value() ? scales->step : 0,
+                               scales.has_value() ? problem_.scales->group : weights.depth,
+                               std::min(integers_->columns, tile.column_end - column),
+                               values + tile.row_begin * distance + column,
+                               distance,
+                               scratch.get()};
+      (weights.has_contiguous_columns ? loops.contiguous_columns : loops.contiguous_rows)(panel);
+    }
+  }
+
   void MultiplyPanel(const Panel& panel) const {
     const auto& [s4, s8, bf16, f32, scaled_s4, scaled_s8] = tiles_ != nullptr ? tiles_->loops : arithmetic_.loops;
     const Loops& loops = problem_.scales.has_value() ? ByType<const Loops&>(scaled_s4, scaled_s8, bf16, f32)
@@ -302,6 +365,7 @@ class QuantizedMatmul final : public Routine {
   Problem problem_;
   const Arithmetic& arithmetic_;
   const Tiles* tiles_;
+  const IntegerArithmetic* integers_;
 };
 
 const Family<QuantizedMatmul, kOwnEverywhere> family("narrow_product", {}, "", "onednn.sequence");

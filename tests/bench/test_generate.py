@@ -71,9 +71,11 @@ def test_ratios_are_of_the_turns_to_the_best_peer() -> None:
 
 
 def test_precisions_take_turns_and_peers_have_them_all() -> None:
-    plan = GenerationPlan("tiny", ("scan",), ("jit", "frozen", "frozen-int4", "llama.cpp"), "", (640,), "heuristic")
+    ways = ("jit", "frozen", "frozen-int4", "frozen-int4-int8", "llama.cpp")
+    plan = GenerationPlan("tiny", ("scan",), ways, "", (640,), "heuristic")
     assert {precision: [contender.way for contender in group] for precision, group in plan.groups.items()} == {
-        "f32": ["frozen", "llama.cpp"], "bf16": ["jit", "llama.cpp"], "int4": ["frozen-int4", "llama.cpp"],
+        "f32": ["frozen", "llama.cpp"], "bf16": ["jit", "llama.cpp"],
+        "int4": ["frozen-int4", "frozen-int4-int8", "llama.cpp"],
     }  # fmt: skip
     alone = GenerationPlan("tiny", ("scan",), ("OpenVINO",), "", (640,), "heuristic")
     assert list(alone.groups) == ["f32", "bf16", "int8", "int4"]

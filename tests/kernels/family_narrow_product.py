@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from wire_calls import Array, WireCall, own, strides, tensors
 
+from dynamic_quantization import in_eight_bits
+
 
 def valid_calls() -> list[WireCall]:
     """Both orders of the weights, all types, rows in a batch, what may follow, and parts of buffers."""
@@ -44,12 +46,15 @@ def valid_calls() -> list[WireCall]:
     part |= {"scales_offset": 36, "scales_elements": 216}
     arrays = [Array("f32", [2, 64]), Array("s8", [64, 36]), Array("f32", [216])]
     made.append(own("narrow_product", part, arrays, Array("f32", [2, 36])))
+    rounded = tensors(src=("bf16", [14, 64]), weights=("s4", [64, 36]), scales=("f32", [4, 36]), dst=("f32", [14, 36]))
+    arrays = [Array("bf16", [14, 64]), Array("s4", [64, 36]), Array("f32", [4, 36])]
+    made.append(own("narrow_product", rounded | {"src_group": 8}, arrays, Array("f32", [14, 36])))
     return made
 
 
 def formula(said: dict[str, Any], source: np.ndarray, weights: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     """In float64."""
-    return source @ weights
+    return (in_eight_bits(source, said["src_group"]) if "src_group" in said else source) @ weights
 
 
 def numbers_of_bytes(block: int, given: np.ndarray) -> np.ndarray:

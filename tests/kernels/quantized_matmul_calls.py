@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from calls import Call, strides_of
 
+from dynamic_quantization import in_eight_bits
 from hlo_dispatch.vendor import registry
 
 NAME = "own.narrow_product"
@@ -112,6 +113,23 @@ def with_zeros(product: QuantizedMatmulCall, zeros: np.ndarray | None, zero: flo
     if zero:
         spec["weights_zero"] = zero
     product.zeros, product.zero = zeros, zero
+    return product
+
+
+def with_rounded_source(product: QuantizedMatmulCall, group: int) -> QuantizedMatmulCall:
+    """The call with a source that is rounded to eight bits, so many numbers with one scale."""
+    product.call.spec["src_group"] = group
+    product.source = in_eight_bits(product.source, group)
+    return product
+
+
+def with_whole_numbers(product: QuantizedMatmulCall, group: int) -> QuantizedMatmulCall:
+    """Likewise, of whole numbers whose largest is 127 in each group: results are sums of integers."""
+    source = np.random.default_rng(5).integers(-127, 128, product.source.shape).astype(np.float32)
+    source[:, ::group] = 127
+    product.call.operands[0][...] = source
+    product.source = source
+    product.call.spec["src_group"] = group
     return product
 
 

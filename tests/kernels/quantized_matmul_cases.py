@@ -1,11 +1,19 @@
-"""Weight-only quantized matmul under an ISA cap: prints the arithmetic, then wrong results."""
+"""Weight-only quantized matmul under an ISA cap: prints its arithmetic and that of integers, then wrong results."""
 
 from __future__ import annotations
 
 import itertools
 
 import jax
-from quantized_matmul_calls import GROUPED, WEIGHTS, quantized_matmul, wrong
+import numpy as np
+from quantized_matmul_calls import (
+    GROUPED,
+    WEIGHTS,
+    quantized_matmul,
+    with_rounded_source,
+    with_whole_numbers,
+    wrong,
+)
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import registration
@@ -16,9 +24,16 @@ MOST_GROUPS = 20
 def main() -> None:
     jax.devices("cpu")
     registration.register()
-    planned = quantized_matmul(1, 8, 8).call.planned()
-    assert not isinstance(planned, Refusal), planned
-    print(planned.implementation)
+    for product in (quantized_matmul(1, 8, 8), with_rounded_source(quantized_matmul(1, 8, 8), 8)):
+        planned = product.call.planned()
+        assert not isinstance(planned, Refusal), planned
+        print(planned.implementation)
+    check_floats()
+    check_integers()
+
+
+def check_floats() -> None:
+    """Sums of f32."""
     sizes = itertools.product((1, 2, 5, 8, 17), (1, 9, 70, 300), (1, 7, 33, 130, 1100))
     for (rows, depth, columns), by_column, kind in itertools.product(sizes, (False, True), WEIGHTS):
         products = [quantized_matmul(rows, depth, columns, by_column=by_column, kind=kind)]
@@ -30,6 +45,22 @@ def main() -> None:
             found = wrong(product.call.run(), product.expected, product.magnitude)
             if found:
                 print(product.call.spec, found)
+
+
+def check_integers() -> None:
+    """Sums of integers: those of whole numbers are exact."""
+    sizes = itertools.product((1, 5, 13, 26), ((1, 1), (1, 66), (7, 4), (3, 64), (40, 80)), (1, 16, 33, 130))
+    for (rows, (groups, group), columns), by_column, kind in itertools.product(sizes, (False, True), GROUPED):
+        if kind == "s4" and group % 2:
+            continue
+        shape = (rows, groups * group, columns)
+        product = with_rounded_source(quantized_matmul(*shape, by_column=by_column, kind=kind), group)
+        found = wrong(product.call.run(), product.expected, product.magnitude)
+        whole = with_whole_numbers(quantized_matmul(*shape, by_column=by_column, kind=kind), group)
+        if not found and not np.array_equal(whole.call.run(), whole.expected):
+            found = "sums of integers are not exact"
+        if found:
+            print(product.call.spec, found)
 
 
 if __name__ == "__main__":

@@ -154,8 +154,8 @@ def bench_generate(
         str,
         typer.Option(
             metavar="WAY,...",
-            help="stock, jit, frozen, frozen-bf16, frozen-int8, frozen-int4, and the peers llama.cpp and OpenVINO; "
-            "else all.",
+            help="stock, jit, frozen, frozen-bf16, frozen-int8, frozen-int4, the last two with -int8 behind them for "
+            "activations, and the peers llama.cpp and OpenVINO; else all.",
         ),
     ] = "",
     dtype: Annotated[str, typer.Option(help="f32 or bf16; else f32 where weights are frozen, and bf16.")] = "",
@@ -209,7 +209,7 @@ def bench_accuracy(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Train a small character model, and measure what weights in bf16, int8 and int4 change of its perplexity."""
+    """Train a small character model, and measure how fewer bits of weights and activations change its perplexity."""
     from hlo_dispatch.bench import accuracy
     from hlo_dispatch.bench.result_files import Results, default_path
     from hlo_dispatch.report.terminal import console

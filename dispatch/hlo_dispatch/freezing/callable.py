@@ -17,6 +17,7 @@ from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing import models
 from hlo_dispatch.freezing.array_memory import address_of, use_large_pages
+from hlo_dispatch.freezing.dynamic_quantization import checked_activation_format
 from hlo_dispatch.freezing.frozen_arrays import FrozenArrays
 from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments
 from hlo_dispatch.freezing.preprocessing import StageExecutables, preprocessed
@@ -44,6 +45,7 @@ def freeze(
     keep: bool = False,
     donate: bool = False,
     weights: str | None = None,
+    activations: str | None = None,
     signatures: Sequence[tuple[Any, ...]] = (),
 ) -> Frozen:
     """Preprocess weights once instead of in every call.
@@ -64,6 +66,9 @@ def freeze(
             weights that only products and lookups read as 8-bit integers with a scale for each output or row; "int4" as
             4-bit integers with a scale for each group of 64 along the contracted dimensions; None leaves them
             unchanged. The report says which are not narrowed, and why; a warning says if none is.
+        activations: "int8" rounds what more than eight rows of are multiplied with integer weights to 8-bit integers,
+            in each call, with a scale for each group of 64 along the contracted dimensions; products are sums of
+            integers then. None leaves it to `weights`. `largest_change` says how far both move results.
         signatures: tuples of further arguments, arrays or `jax.ShapeDtypeStruct`s. Programs for them are compiled, and
             weights preprocessed for all of them, before `freeze` returns.
 
@@ -73,11 +78,14 @@ def freeze(
 
     Raises:
         FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call;
-            `weights` is no format; both `keep` and `donate`; one of `signatures` is no tuple.
+            `weights` or `activations` is no format; `activations` without integer weights; both `keep` and `donate`;
+            one of `signatures` is no tuple.
         PolicyError: HLO_DISPATCH_POLICY names no policy, and none is installed.
         Exception: what compiling a signature raises.
     """
-    return Frozen(model, frozen, keep=keep, donate=donate, weights=weights, signatures=signatures)
+    return Frozen(
+        model, frozen, keep=keep, donate=donate, weights=weights, activations=activations, signatures=signatures
+    )
 
 
 class Frozen:
@@ -91,12 +99,14 @@ class Frozen:
         keep: bool = False,
         donate: bool = False,
         weights: str | None = None,
+        activations: str | None = None,
         signatures: Sequence[tuple[Any, ...]] = (),
     ) -> None:
         """Arguments and errors as of `freeze`."""
         if keep and donate:
             raise FreezeError("keep=True and donate=True contradict each other: weights are either held or taken")
         self._weight_format = checked_weight_format(weights)
+        self._activation_format = checked_activation_format(activations, weights)
         installed_policy()  # raises an invalid policy now
         self._donate = donate
         self._adapter = models.adapter_for(model, frozen)
@@ -264,8 +274,8 @@ class Frozen:
             originals = self._originals.arrays("a call with arguments of another shape or type")
             known = {name: made for program in self._programs.values() for name, made in program.made.items()}
             program = Program.from_function(
-                self._named(), originals, self._originals.names, args, kwargs, self._weight_format, known,
-                self._executables,
+                self._named(), originals, self._originals.names, args, kwargs, self._weight_format,
+                self._activation_format, known, self._executables,
             )  # fmt: skip
             if not self._programs:
                 self._warn_if_nothing_was_narrowed(program)

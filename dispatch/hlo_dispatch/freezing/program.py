@@ -38,6 +38,8 @@ class Program:
     """Number of frozen arrays that are stored in fewer bytes."""
     not_narrowed: Mapping[str, str]
     """Weights that are not stored in fewer bytes: name → why not."""
+    rounded_products: int
+    """Number of products whose activations each call rounds to eight bits."""
     made: Mapping[Hashable, Any]
     """Key → abstract value of each preprocessed value that its own preprocessing computes."""
     arrays: tuple[Any, ...] | None = None
@@ -52,6 +54,7 @@ class Program:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         weight_format: str | None,
+        activation_format: str | None,
         known: Mapping[Hashable, Any],
         executables: StageExecutables,
     ) -> Program:
@@ -61,6 +64,8 @@ class Program:
 
         Args:
             weight_format: how weights are stored (reduced_precision.WEIGHT_FORMATS); None: as they are.
+            activation_format: what is multiplied with integer weights is rounded to (dynamic_quantization.py); None: as
+                weights are multiplied.
             known: key → abstract value of the preprocessed values of the function's other programs.
             executables: of the stages of those.
 
@@ -69,7 +74,7 @@ class Program:
             Exception: what tracing the function raises, and compiling stock's program.
         """
         pipeline = active_pass()
-        narrowing = Narrowing.on(pipeline.machine, weight_format)
+        narrowing = Narrowing.on(pipeline.machine, weight_format, activation_format)
         found = traced_module(fn, list(map(traced_array, originals)), args, kwargs, narrowing)
         frozen = frozenset(range(len(originals) + len(found.constants)))
         taken = jax.tree.structure((args, kwargs))
@@ -83,8 +88,9 @@ class Program:
             made = preprocessing.compile(originals)
             executable = PlaceholderExecutable(split.program, found.results, found.structure, donated=found.donated)
             program = cls(
-                found.signature, split, preprocessing, executable, call_signature, found.smaller, not_narrowed, made
-            )
+                found.signature, split, preprocessing, executable, call_signature, found.smaller, not_narrowed,
+                found.rounded_products, made,
+            )  # fmt: skip
             program.compile(originals, known, args, kwargs)
             return program
 
@@ -129,5 +135,6 @@ class Program:
             for name, array in zip(names, arrays[count:], strict=bool(arrays))
         ]
         return ProgramReport(
-            self.signature, tuple(prepared), tuple(kept), self.split.report, self.smaller, self.not_narrowed
-        )
+            self.signature, tuple(prepared), tuple(kept), self.split.report, self.smaller, self.not_narrowed,
+            self.rounded_products,
+        )  # fmt: skip

@@ -71,6 +71,8 @@ class Narrowing:
     """Whether products multiply in this type, or, of integers, those of many rows in bf16."""
     group: int = 0
     """For integers, number of elements along the contracted dimension with one scale; 0: all."""
+    rounds_activations: bool = False
+    """Whether the other operands of products with integers are rounded to eight bits (dynamic_quantization.py)."""
 
     @property
     def is_integer(self) -> bool:
@@ -78,15 +80,12 @@ class Narrowing:
         return jax.numpy.issubdtype(self.dtype, jax.numpy.integer)
 
     @classmethod
-    def on(cls, machine: Machine, form: str | None) -> Narrowing | None:
-        """The narrowing for this format; None: none."""
-        return (
-            None
-            if form is None
-            else cls(
-                WEIGHT_FORMATS[form].dtype, WEIGHT_FORMATS[form].is_multiplied(machine), WEIGHT_FORMATS[form].group
-            )
-        )
+    def on(cls, machine: Machine, form: str | None, activations: str | None = None) -> Narrowing | None:
+        """The narrowing for this format of weights and of activations; None: none."""
+        if form is None:
+            return None
+        found = WEIGHT_FORMATS[form]
+        return cls(found.dtype, found.is_multiplied(machine), found.group, activations is not None)
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,8 @@ class NarrowedFunction:
     """Numbers of further arguments, which the function itself quantizes to integers."""
     kept: Mapping[int, str] = field(default_factory=dict)
     """Arguments that are not narrowed despite their shape and type: number → why not."""
+    rounded_products: int = 0
+    """Number of products whose other operand is rounded to eight bits."""
 
 
 def checked_weight_format(weights: str | None) -> str | None:

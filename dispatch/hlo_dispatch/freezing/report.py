@@ -52,6 +52,8 @@ class ProgramReport:
     """Number of frozen arrays with a narrowed stored type."""
     not_narrowed: Mapping[str, str] = field(default_factory=dict[str, str])
     """Weights that are not narrowed despite the request: name → why not."""
+    rounded_products: int = 0
+    """Number of products whose activations each call rounds to eight bits."""
     change: float | None = None
     """Largest change of results by narrowing (`largest_change`); None: not computed."""
 
@@ -103,6 +105,8 @@ def _sentences(program: ProgramReport) -> Iterator[str]:
     if program.narrowed:
         change = "largest_change(...) tells how far" if program.change is None else f"at most by {program.change:.2g}"
         yield f"  {program.narrowed} weights are narrowed, which changes results: {change}"
+    if program.rounded_products:
+        yield f"  activations of {program.rounded_products} products are rounded to eight bits in each call"
     for why in dict.fromkeys(program.not_narrowed.values()):
         names = [name for name, reason in program.not_narrowed.items() if reason == why]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

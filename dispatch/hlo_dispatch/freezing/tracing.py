@@ -57,6 +57,8 @@ class TracedModule:
     """Number of frozen arrays and constants that are stored in fewer bytes."""
     not_narrowed: Mapping[int, str]
     """Weights that are not narrowed despite the request: number → why not."""
+    rounded_products: int
+    """Number of products whose activations are rounded to eight bits."""
     donated: tuple[int, ...]
     """Numbers of the donated positional arguments."""
 
@@ -140,7 +142,7 @@ def traced_module(
     widened, smaller = less.widened | less.integers, len(less.narrow | less.integers)
     return TracedModule(
         module, constants, results, structure, arguments, signature, types, narrow, widened, smaller,
-        less.kept, donated,
+        less.kept, less.rounded_products, donated,
     )  # fmt: skip
 
 

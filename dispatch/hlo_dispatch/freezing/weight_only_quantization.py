@@ -5,8 +5,9 @@
 with 8 bits, one scale for each output of a product. With 4 bits the largest value is 7, too little for a whole
 contraction: each group of it has its own scale, and x @ w ~ x @ (q * s). Half-precision operands are widened exactly,
 accumulated and scaled in f32, and rounded once. Where the processor multiplies bf16, a product of many rows is bound by
-arithmetic: its operands are rounded to bf16, in which integers are exact, as `weights="bf16"` rounds them. A lookup
-finds rows of integers and their scales, w[i] ~ q[i] * s[i].
+arithmetic: its operands are rounded to bf16, in which integers are exact, as `weights="bf16"` rounds them, or on
+request its rows to eight bits (dynamic_quantization.py). A lookup finds rows of integers and their scales,
+w[i] ~ q[i] * s[i].
 
 A traced function is evaluated twice more. The first evaluation finds the weights that qualify: operands of products and
 lookups alone, always contracted along the same dimensions, with only data movement in between that leaves these
@@ -28,6 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_dispatch.freezing.closures import bound
+from hlo_dispatch.freezing.dynamic_quantization import with_rounded_groups
 from hlo_dispatch.freezing.reduced_precision import (
     FLOATING,
     HALF,
@@ -65,8 +67,12 @@ def with_integers(
     along = {number: found.scaled_dims(number) for number, reason in reasons.items() if reason is None}
     kept = {number: reason for number, reason in reasons.items() if reason is not None}
     evaluation = _Integers(along, narrowing)
+    rounded = sum(number in along for number in found.products_of_many_rows.values())
     nothing: frozenset[int] = frozenset()
-    return NarrowedFunction(lambda *args: evaluation.of(closed, args), nothing, nothing, frozenset(along), kept)
+    return NarrowedFunction(
+        lambda *args: evaluation.of(closed, args), nothing, nothing, frozenset(along), kept,
+        rounded if narrowing.rounds_activations else 0,
+    )  # fmt: skip
 
 
 class _Search(Evaluation):
@@ -85,6 +91,8 @@ class _Search(Evaluation):
         """Number of an argument → dimensions of which a part is read."""
         self._refused: dict[int, str] = {}
         """Number of an argument → why it cannot be quantized."""
+        self.products_of_many_rows: dict[int, int] = {}
+        """Identity of a product's equation → number of the argument that it multiplies many rows with."""
 
     def scaled_dims(self, number: int) -> frozenset[int]:
         """Dimensions of an argument whose elements share scales; empty: there are none."""
@@ -120,6 +128,8 @@ class _Search(Evaluation):
         contracted = equation.params["dimension_numbers"][0][place]
         dims = frozenset(dim for dimension in contracted if (dim := narrow.dims[dimension]) is not None)
         (number,) = narrow.arguments
+        if _has_many_rows(equation, 1 - place):
+            self.products_of_many_rows[id(equation)] = number
         if len(dims) < len(contracted):
             self._refuse(operands)
         elif self._summed.setdefault(number, dims) != dims:
@@ -161,7 +171,7 @@ class _Integers(Evaluation):
     def __init__(self, along: dict[int, frozenset[int]], narrowing: Narrowing) -> None:
         super().__init__(along, narrowing)
         self._along, self._dtype, self._group = along, narrowing.dtype, narrowing.group
-        self._multiplies_bf16 = narrowing.multiplies
+        self._multiplies_bf16, self._rounds_activations = narrowing.multiplies, narrowing.rounds_activations
         self._largest = int(jnp.iinfo(narrowing.dtype).max)
 
     def _narrow_argument(self, number: int, argument: Any) -> NarrowArray:
@@ -181,13 +191,16 @@ class _Integers(Evaluation):
             return bound(equation, operands)
         integers, scale = operands[place].value
         contracted = equation.params["dimension_numbers"][0][place]
-        is_grouped = any(scale.shape[dimension] > 1 for dimension in contracted)
+        groups = math.prod(scale.shape[dimension] for dimension in contracted)
+        is_grouped = groups > 1
         wide = _scaled(integers, scale) if is_grouped else jax.lax.convert_element_type(integers, WIDE)
-        rounded = self._multiplies_bf16 and _has_many_rows(equation, 1 - place)
         factors = [wide if number == place else _exact(operand) for number, operand in enumerate(operands)]
-        if rounded:
-            factors = [jax.lax.convert_element_type(factor, HALF[0]) for factor in factors]
         numbers = _in_order_of(place, equation.params["dimension_numbers"])
+        if _has_many_rows(equation, 1 - place):
+            if self._rounds_activations:
+                factors[1 - place] = with_rounded_groups(factors[1 - place], numbers[0][1 - place], groups)
+            elif self._multiplies_bf16 and equation.invars[1 - place].aval.dtype in (WIDE, HALF[0]):
+                factors = [jax.lax.convert_element_type(factor, HALF[0]) for factor in factors]
         (result,) = bound(equation, factors, preferred_element_type=WIDE, dimension_numbers=numbers)
         scaled = result if is_grouped else result * _along_result(scale, equation, place)
         return [jax.lax.convert_element_type(scaled, equation.outvars[0].aval.dtype)]
@@ -265,12 +278,12 @@ def _elements_of_group(sizes: Sequence[int], group: int) -> list[int]:
 
 
 def _has_many_rows(equation: Any, place: int) -> bool:
-    """Whether arithmetic bounds a product with one matrix of weights, whose other operand is at `place`."""
+    """Whether arithmetic bounds a product with one matrix of weights, whose other operand is at `place`, and may be
+    less precise.
+    """
     contracted, batch = (sides[place] for sides in equation.params["dimension_numbers"])
-    aval = equation.invars[place].aval
-    rows = math.prod(size for number, size in enumerate(aval.shape) if number not in contracted)
-    is_rounded = aval.dtype in (WIDE, HALF[0]) and is_default_precision(equation.params["precision"])
-    return is_rounded and not batch and rows > MAX_EXACT_ROWS
+    rows = math.prod(size for number, size in enumerate(equation.invars[place].aval.shape) if number not in contracted)
+    return not batch and rows > MAX_EXACT_ROWS and is_default_precision(equation.params["precision"])
 
 
 def _exact(operand: Any) -> Any:

@@ -8,9 +8,11 @@ steps in this order, converts between float types and instructions that move ele
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from hlo_dispatch.analysis.dot_dimensions import DotDimensions
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS, is_broadcast
 from hlo_dispatch.analysis.strided_view import (
@@ -24,6 +26,7 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES
+from hlo_dispatch.match.anchors.dot import merge_row_major
 from hlo_dispatch.match.anchors.packed_nibbles import UNPACKED_TYPES, converted, packed_nibbles
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import find_operand
@@ -69,11 +72,13 @@ def quantized_operand(operand: Node, results: AbstractSet[Node]) -> QuantizedOpe
             if shift is not None:
                 found, zero = shift[0], zero + shift[1]
             else:
-                found, zeros = _combined(view, results) if zeros is None and node.opcode == "subtract" else (None, None)
+                found, zeros = (
+                    with_broadcast(view, results) if zeros is None and node.opcode == "subtract" else (None, None)
+                )
         elif node.opcode == "multiply":
             # A zero point that is not scaled is none.
             is_first = scale is None and zeros is None and not zero
-            found, scale = _combined(view, results) if is_first else (None, None)
+            found, scale = with_broadcast(view, results) if is_first else (None, None)
         else:
             found = peel(view, PEEL_CONVERTS_AND_LAYOUTS, results) or converted(view)
         if found is None:
@@ -106,7 +111,7 @@ def _shift(view: View) -> tuple[View, float] | None:
     return None
 
 
-def _combined(view: View, results: AbstractSet[Node]) -> tuple[View, View] | tuple[None, None]:
+def with_broadcast(view: View, results: AbstractSet[Node]) -> tuple[View, View] | tuple[None, None]:
     """The value that an elementwise instruction combines with a broadcast, and the latter; Nones: with something else.
 
     What a subtraction subtracts is the second operand.
@@ -122,6 +127,23 @@ def _combined(view: View, results: AbstractSet[Node]) -> tuple[View, View] | tup
             known = tuple(dimension for dimension in dimensions if dimension is not None)
             return View(value, view.dimensions), View(found.node, known)
     return None, None
+
+
+def groups_and_columns(
+    scale: View, sizes: Sequence[int], numbers: DotDimensions
+) -> tuple[Dimension | None, Dimension | None]:
+    """A scale as (groups of the contracted dimensions, columns), of size 1 where it is a broadcast; None: no single
+    stride, or a group's rows are far apart.
+
+    Args:
+        sizes: of the operand's dimensions.
+    """
+    channels = merge_row_major([scale.dimensions[number] for number in numbers.free])
+    summed = [(scale.dimensions[number][0], sizes[number]) for number in numbers.contracting]
+    within = next((place for place, (count, size) in enumerate(summed) if count < size), len(summed))
+    if any(count > 1 for count, _ in summed[within + 1 :]):
+        return None, channels
+    return merge_row_major([scale.dimensions[number] for number in numbers.contracting]), channels
 
 
 def _projected(scale: View, shape: Shape, dimension: Dimension) -> Dimension | None:

@@ -5,7 +5,8 @@
 
 A scale per column becomes a post-op of the product, where it multiplies few numbers. A scale per group of the
 contracted dimension multiplies each group's sum in the kernel, and so do zero points. With any other scale the op kind
-is an ordinary product.
+is an ordinary product. A source that is rounded to eight bits (rounded_source.py) is rounded by the kernel, which
+multiplies integers then.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from hlo_dispatch.analysis.strided_view import Dimension, View, full_view, peele
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, Surroundings, unsupported_types
 from hlo_dispatch.match.anchors.dot import matrix_views, merge_row_major
-from hlo_dispatch.match.anchors.quantized_operand import QuantizedOperand, quantized_operand
+from hlo_dispatch.match.anchors.quantized_operand import QuantizedOperand, groups_and_columns, quantized_operand
+from hlo_dispatch.match.anchors.rounded_source import RoundedSource, rounded_source
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.table import AnchorKind
 from hlo_dispatch.process.machine import this_machine
@@ -31,6 +33,8 @@ MAX_ROWS = 32
 """Where matrices of bf16 have units of their own, oneDNN's product of widened weights is faster with more of them."""
 _GROUP_GRAIN = 16
 """Groups of which `own.narrow_product` takes a multiple only."""
+_MOST_IN_GROUP = 1 << 16
+"""Numbers of a rounded source with one scale, whose products it adds up in 32 bits."""
 _PAIR = 2
 """Numbers of a block that lie in order."""
 
@@ -71,40 +75,56 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind, around
         scales = _grouped(sides.quantized, sides.quantized.scale, of_weights, destination)
         if scales.sizes[0] == 1:
             first, scales = PostOp("binary", "mul", "({} · {operand})", operand=scales), None
+    rounded = _rounded(node, sides, scales, around)
     if sides.quantized.zeros is not None:
         zeros = _grouped(sides.quantized, sides.quantized.zeros, of_weights, destination)
     return Anchor(
         node=node,
         entry=entry,
-        source=sources[-1],
+        source=sources[-1] if rounded is None else rounded.view,
         weights=View(sides.quantized.view.node, with_dense_strides(weights, weights)),
         destination=destination,
         channel=1,
         multiply_adds=rows[0] * columns[0] * weights[0][0],
         leading_post_op=first,
-        attributes=_integer_attributes(sides.quantized),
+        attributes=_integer_attributes(sides.quantized, rounded),
         scales=scales,
         zeros=zeros,
-        formula=_formula(sides.quantized, scales),
+        formula=_formula(sides.quantized, scales, rounded),
     )
 
 
-def _integer_attributes(quantized: QuantizedOperand) -> dict[str, Any]:
-    """What the weights' bytes mean, where they are not the numbers themselves."""
+def _rounded(node: Node, sides: _Sides, scales: View | None, around: Surroundings) -> RoundedSource | None:
+    """What the source rounds to eight bits, where the kernel does that itself; None: it is multiplied as it is."""
+    quantized = sides.quantized
+    if quantized.zero or quantized.zeros is not None or quantized.block:
+        return None
+    dimensions = dot_dimensions(node)[sides.source]
+    rounded = rounded_source(node.operands[sides.source], dimensions, around.graph, around.results)
+    if rounded is None or rounded.group > _MOST_IN_GROUP:
+        return None
+    group = rounded.view.sizes[1] // (1 if scales is None else scales.sizes[0])
+    return None if group % rounded.group else rounded
+
+
+def _integer_attributes(quantized: QuantizedOperand, rounded: RoundedSource | None) -> dict[str, Any]:
+    """What the weights' bytes mean, where they are not the numbers themselves, and how the source is rounded."""
     attributes: dict[str, Any] = {"weights_zero": quantized.zero} if quantized.zero else {}
+    attributes |= {} if rounded is None else {"src_group": rounded.group}
     return attributes | ({"weights_block": quantized.block} if quantized.block else {})
 
 
-def _formula(quantized: QuantizedOperand, scales: View | None) -> str:
+def _formula(quantized: QuantizedOperand, scales: View | None, rounded: RoundedSource | None) -> str:
+    source = "x" if rounded is None else "round(x)"
     weights = "(w - z)" if quantized.zero or quantized.zeros is not None else "w"
-    return f"x @ {weights}" if scales is None else f"x @ ({weights} · s)"
+    return f"{source} @ {weights}" if scales is None else f"{source} @ ({weights} · s)"
 
 
 def _grouped(
     quantized: QuantizedOperand, scale: View, dimensions: DotDimensions, destination: Sequence[Dimension]
 ) -> View:
     """Scales or zero points as (groups, columns)."""
-    groups, channels = _matrix_of(scale, quantized.view.sizes, dimensions)
+    groups, channels = groups_and_columns(scale, quantized.view.sizes, dimensions)
     assert groups is not None, "checked by _sides"
     assert channels is not None, "checked by _sides"
     return View(scale.node, with_dense_strides((groups, channels), destination))
@@ -143,7 +163,9 @@ def _is_supported(quantized: QuantizedOperand, dimensions: DotDimensions) -> boo
         return False
     counts: set[int] = set()
     for scale in (quantized.scale, quantized.zeros):
-        groups, channels = ((1, 1), (1, 1)) if scale is None else _matrix_of(scale, quantized.view.sizes, dimensions)
+        groups, channels = (
+            ((1, 1), (1, 1)) if scale is None else groups_and_columns(scale, quantized.view.sizes, dimensions)
+        )
         if groups is None or channels is None:
             return False
         counts.add(groups[0])
@@ -161,18 +183,3 @@ def _matrix(view: View, numbers: DotDimensions) -> tuple[Dimension, Dimension] |
     if first is None or second is None:
         return None
     return (first, second) if any(size == 1 or stride == 1 for size, stride in (first, second)) else None
-
-
-def _matrix_of(scale: View, sizes: Sequence[int], numbers: DotDimensions) -> tuple[Dimension | None, Dimension | None]:
-    """A scale as (groups of the contracted dimensions, columns), of size 1 where it is a broadcast; None: no single
-    stride, or a group's rows are far apart.
-
-    Args:
-        sizes: of the operand's dimensions.
-    """
-    channels = merge_row_major([scale.dimensions[number] for number in numbers.free])
-    summed = [(scale.dimensions[number][0], sizes[number]) for number in numbers.contracting]
-    within = next((place for place, (count, size) in enumerate(summed) if count < size), len(summed))
-    if any(count > 1 for count, _ in summed[within + 1 :]):
-        return None, channels
-    return merge_row_major([scale.dimensions[number] for number in numbers.contracting]), channels

@@ -1,0 +1,72 @@
+// The arithmetic of integer_product.cc, once for each instruction set (common/vectors.h): a source rounded to eight
+// bits, times integer weights.
+#ifndef HLO_DISPATCH_QUANTIZED_MATMUL_INTEGER_ARITHMETIC_H_
+#define HLO_DISPATCH_QUANTIZED_MATMUL_INTEGER_ARITHMETIC_H_
+
+#include <cstdint>
+
+namespace hlo_dispatch::quantized_matmul {
+
+// Numbers of the source that a lane multiplies in one step.
+inline constexpr int64_t kNumbersPerStep = 4;
+
+// Rows of a source, rounded to eight bits in groups that have one scale each: x ~ numbers * scales. Rows lie in blocks,
+// in the order in which they are multiplied.
+struct RoundedRows {
+  int64_t depth;    // numbers of a row
+  int64_t group;    // numbers with one scale; divides the depth
+  int64_t groups;   // of a row
+  int64_t steps;    // of a group
+  int8_t* numbers;  // (blocks, groups, steps, rows of a block, kNumbersPerStep), zeros behind the last one of a group
+  float* scales;    // (blocks, groups, rows of a block)
+  int32_t* sums;    // of the numbers of a group, likewise
+};
+
+// A panel of the result's columns, as Panel has it (arithmetic.h), times rounded rows.
+struct IntegerPanel {
+  const RoundedRows* source;
+  int64_t first_row, rows;  // the first one is the first one of a block
+  const uint8_t* weights;   // of s8, or two of s4 in a byte
+  int64_t weights_stride;
+  const float* scales;  // null: there are none
+  int64_t scales_row_stride, scales_column_stride;
+  int64_t scales_group;  // rows of weights with one scale for each column, a multiple of the source's group
+  int64_t columns;
+  float* sums;
+  int64_t sums_stride;
+  uint8_t* scratch;
+};
+
+// For row-major and for column-major weights.
+struct IntegerLoops {
+  void (*contiguous_columns)(const IntegerPanel& panel);
+  void (*contiguous_rows)(const IntegerPanel& panel);
+};
+
+struct IntegerArithmetic {
+  const char* name;
+  int64_t rows;     // of a block of the source
+  int64_t columns;  // of a panel at most
+  // Bytes of working memory for a panel.
+  int64_t (*scratch)(const RoundedRows& source);
+  // Rounds a block of so many rows of f32.
+  void (*round)(const float* source, int64_t source_stride, int64_t rows, int64_t block, const RoundedRows& rounded);
+  IntegerLoops s4, s8, scaled_s4, scaled_s8;
+};
+
+namespace plain {
+extern const IntegerArithmetic kIntegerArithmetic;
+}
+namespace avx2 {
+extern const IntegerArithmetic kIntegerArithmetic;
+}
+namespace avx_vnni {
+extern const IntegerArithmetic kIntegerArithmetic;
+}
+namespace avx512_vnni {
+extern const IntegerArithmetic kIntegerArithmetic;
+}
+
+}  // namespace hlo_dispatch::quantized_matmul
+
+#endif  // HLO_DISPATCH_QUANTIZED_MATMUL_INTEGER_ARITHMETIC_H_
