@@ -56,7 +56,9 @@ HLO_DISPATCH_INLINE __m128i SixteenWeights(const uint8_t* weights, int64_t place
   }
 }
 
-HLO_DISPATCH_INLINE void Store(uint8_t* to, __m128i bytes) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes); }
+HLO_DISPATCH_INLINE void StoreBytes(uint8_t* to, __m128i bytes) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+}
 
 // Sixteen rows of sixteen columns: of each step the four rows of all columns.
 template <bool kIsFourBits>
@@ -66,10 +68,10 @@ HLO_DISPATCH_INLINE void PackRows(const uint8_t* weights, int64_t stride, int64_
     for (int i = 0; i < kNumbersPerStep; ++i) rows[i] = SixteenWeights<kIsFourBits>(weights, place + i * stride);
     const __m128i low = _mm_unpacklo_epi8(rows[0], rows[1]), high = _mm_unpackhi_epi8(rows[0], rows[1]);
     const __m128i next_low = _mm_unpacklo_epi8(rows[2], rows[3]), next_high = _mm_unpackhi_epi8(rows[2], rows[3]);
-    Store(to, _mm_unpacklo_epi16(low, next_low));
-    Store(to + 16, _mm_unpackhi_epi16(low, next_low));
-    Store(to + 32, _mm_unpacklo_epi16(high, next_high));
-    Store(to + 48, _mm_unpackhi_epi16(high, next_high));
+    StoreBytes(to, _mm_unpacklo_epi16(low, next_low));
+    StoreBytes(to + 16, _mm_unpackhi_epi16(low, next_low));
+    StoreBytes(to + 32, _mm_unpacklo_epi16(high, next_high));
+    StoreBytes(to + 48, _mm_unpackhi_epi16(high, next_high));
   }
 }
 
@@ -83,10 +85,10 @@ HLO_DISPATCH_INLINE void PackColumns(const uint8_t* weights, int64_t stride, int
                   second = _mm_unpackhi_epi32(columns[0], columns[1]);
     const __m128i third = _mm_unpacklo_epi32(columns[2], columns[3]), last = _mm_unpackhi_epi32(columns[2], columns[3]);
     uint8_t* const at = to + column * kNumbersPerStep;
-    Store(at, _mm_unpacklo_epi64(first, third));
-    Store(at + kStepBytes, _mm_unpackhi_epi64(first, third));
-    Store(at + 2 * kStepBytes, _mm_unpacklo_epi64(second, last));
-    Store(at + 3 * kStepBytes, _mm_unpackhi_epi64(second, last));
+    StoreBytes(at, _mm_unpacklo_epi64(first, third));
+    StoreBytes(at + kStepBytes, _mm_unpackhi_epi64(first, third));
+    StoreBytes(at + 2 * kStepBytes, _mm_unpacklo_epi64(second, last));
+    StoreBytes(at + 3 * kStepBytes, _mm_unpackhi_epi64(second, last));
   }
 }
 

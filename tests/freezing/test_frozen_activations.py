@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quantized import assert_near, dequantized, rounded, wide
+from quantized import assert_near, dequantized, wide
 
 import hlo_dispatch
 from dynamic_quantization import group_of, in_eight_bits
@@ -18,6 +18,7 @@ from hlo_dispatch import FreezeError
 from hlo_dispatch.freezing.weight_only_quantization import MAX_EXACT_ROWS
 
 RANDOM = np.random.default_rng(2)
+LARGEST = {"int8": 127, "int4": 7}
 SUMMED = 1e-5  # the same numbers, summed in another order
 NEAR = 4e-2  # against what is not rounded, or after roundings of different numbers
 FORMS = ("int8", "int4")
@@ -26,6 +27,13 @@ POLICIES = ("never", "always")
 
 def array(*shape: int) -> Any:
     return jnp.asarray(RANDOM.standard_normal(shape) / np.sqrt(shape[-2] if len(shape) > 1 else 1), "float32")
+
+
+def weights_of(form: str, *shape: int, along: tuple[int, ...] = (0,)) -> Any:
+    """Weights that are stored exactly: whole numbers of a power of two, the first of each group the largest."""
+    numbers = RANDOM.integers(-LARGEST[form], LARGEST[form] + 1, shape).astype(np.float32)
+    np.moveaxis(numbers, along, range(len(along)))[(*(0 for _ in along[1:]), slice(None, None, 64))] = LARGEST[form]
+    return jnp.asarray(numbers / (8 * 2 ** LARGEST[form].bit_length()))
 
 
 def frozen(function: Any, *args: Any, weights: str = "int8", **options: Any) -> Any:
@@ -47,11 +55,11 @@ def formulas(fast: Any) -> list[str]:
 @pytest.mark.parametrize("shape", [(9, 1, 2), (20, 17, 6), (33, 64, 70), (13, 300, 41), (100, 640, 90)], ids=str)
 def test_products(shape: tuple[int, int, int], weights: str, policy: str) -> None:
     rows, inner, columns = shape
-    w, b, x = array(inner, columns), array(columns), array(rows, inner)
+    w, b, x = weights_of(weights, inner, columns), array(columns), array(rows, inner)
     with hlo_dispatch.enabled(policy=policy):
         fast = frozen(lambda w, b, x: jax.nn.relu(x @ w + b), w, b, weights=weights)
         got = fast(x)
-    exact = in_eight_bits(x, group_of(inner)) @ dequantized(weights, w, 0)
+    exact = in_eight_bits(x, group_of(inner)) @ wide(w)
     assert got.dtype == np.float32
     assert_near(got, np.maximum(exact + wide(b), 0), SUMMED)
     assert "activations of 1 products are rounded to eight bits" in str(fast.report)
@@ -78,7 +86,8 @@ def test_one_call_rounds_and_multiplies(weights: str, by_column: bool) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_sides_and_several_dimensions(policy: str) -> None:
-    w, v, heads = array(40, 128), array(24, 64), array(2, 32, 30)
+    w, v = weights_of("int8", 40, 128, along=(1,)), weights_of("int8", 24, 64, along=(1,))
+    heads = weights_of("int8", 2, 32, 30, along=(0, 1))
     x, y, z = array(20, 128), array(64, 11), array(3, 5, 2, 32)
 
     def network(w: Any, v: Any, heads: Any, x: Any, y: Any, z: Any) -> Any:
@@ -87,38 +96,38 @@ def test_sides_and_several_dimensions(policy: str) -> None:
     with hlo_dispatch.enabled(policy=policy):
         got = frozen(network, w, v, heads)(x, y, z)
     flat = in_eight_bits(np.asarray(z).reshape(15, 64), 64)
-    assert_near(got[0], in_eight_bits(x, 64) @ rounded(w, 1).T, SUMMED)
-    assert_near(got[1], rounded(v, 1) @ in_eight_bits(y.T, 64).T, SUMMED)
-    assert_near(got[2], (flat @ rounded(heads, 0, 1).reshape(64, 30)).reshape(3, 5, 30), SUMMED)
+    assert_near(got[0], in_eight_bits(x, 64) @ wide(w).T, SUMMED)
+    assert_near(got[1], wide(v) @ in_eight_bits(y.T, 64).T, SUMMED)
+    assert_near(got[2], (flat @ wide(heads).reshape(64, 30)).reshape(3, 5, 30), SUMMED)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(dtype: str, policy: str) -> None:
-    w, x = array(128, 70), array(20, 128).astype(dtype)
+    w, x = weights_of("int8", 128, 70), array(20, 128).astype(dtype)
     with hlo_dispatch.enabled(policy=policy):
         got = frozen(multiply, w.astype(dtype))(x)
-    exact = in_eight_bits(x, 64) @ rounded(w.astype(dtype), 0)
+    exact = in_eight_bits(x, 64) @ wide(w)
     assert got.dtype == x.dtype
     assert_near(got, exact, 0.6 * float(jnp.finfo(dtype).eps) + SUMMED)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_few_rows_and_higher_precision_are_not_rounded(policy: str) -> None:
-    w, x = array(128, 70), array(33, 128)
+    w, x = weights_of("int8", 128, 70), array(33, 128)
     with hlo_dispatch.enabled(policy=policy):
         fast = frozen(multiply, w)
         few = fast(x[:MAX_EXACT_ROWS])
         precise = frozen(lambda w, x: jnp.matmul(x, w, precision="highest"), w)(x)
-    assert_near(few, wide(x[:MAX_EXACT_ROWS]) @ rounded(w, 0), SUMMED)
-    assert_near(precise, wide(x) @ rounded(w, 0), SUMMED)
+    assert_near(few, wide(x[:MAX_EXACT_ROWS]) @ wide(w), SUMMED)
+    assert_near(precise, wide(x) @ wide(w), SUMMED)
     assert "eight bits in each call" not in str(fast.report)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("weights", FORMS)
 def test_zeros_and_what_is_no_number(weights: str, policy: str) -> None:
-    w, x = array(128, 40), np.array(array(16, 128))
+    w, x = weights_of(weights, 128, 40), np.array(array(16, 128))
     x[1], x[2, 64:] = 0, 0
     x[3, 5], x[4, 6], x[5, 70] = np.nan, np.inf, -np.inf
     with hlo_dispatch.enabled(policy=policy):
@@ -126,7 +135,7 @@ def test_zeros_and_what_is_no_number(weights: str, policy: str) -> None:
     assert (got[1] == 0).all()
     assert not np.isfinite(got[3:6]).any()
     others = [*range(3), *range(6, 16)]
-    assert_near(got[others], in_eight_bits(x[others], 64) @ dequantized(weights, w, 0), SUMMED)
+    assert_near(got[others], in_eight_bits(x[others], 64) @ wide(w), SUMMED)
 
 
 def everywhere(p: dict[str, Any], x: Any) -> Any:
@@ -168,7 +177,7 @@ def test_derivatives_are_of_the_function_as_it_was() -> None:
 def test_integers_that_a_user_brings_are_multiplied_as_they_were() -> None:
     """With a zero point, in groups: their activations stay as they are."""
     q, s = RANDOM.integers(0, 255, (128, 48), np.uint8).astype(np.int8), np.abs(array(2, 48))
-    w, x = array(48, 32), array(14, 128)
+    w, x = weights_of("int8", 48, 32), array(14, 128)
 
     def network(w: Any, q: Any, s: Any, x: Any) -> Any:
         shifted = (q.astype(jnp.float32) - 3).reshape(2, 64, 48) * s[:, None]
@@ -177,7 +186,7 @@ def test_integers_that_a_user_brings_are_multiplied_as_they_were() -> None:
     with hlo_dispatch.enabled(policy="always"):
         brought, ours = frozen(network, w, q, s)(x)
     assert_near(brought, wide(x) @ ((wide(q) - 3).reshape(2, 64, 48) * wide(s)[:, None]).reshape(128, 48), SUMMED)
-    assert_near(ours, in_eight_bits(x[:, :48], 48) @ rounded(w, 0), SUMMED)
+    assert_near(ours, in_eight_bits(x[:, :48], 48) @ wide(w), SUMMED)
 
 
 def test_several_threads() -> None:

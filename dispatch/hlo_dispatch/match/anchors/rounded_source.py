@@ -75,6 +75,7 @@ def _scaled(view: View, results: AbstractSet[Node]) -> tuple[View, View] | tuple
 
 def _largest(scale: Node, inverse: Node) -> Node | None:
     """m of `scale`, m · (1 / 127), and of its inverse, 127 / m; None: they are something else."""
+    scale, inverse = (peel_node(node, PEEL_BITCASTS) for node in (scale, inverse))
     if scale.opcode != "multiply" or inverse.opcode != "divide" or scalar_constant(inverse.operands[0]) != _LARGEST:
         return None
     if scale.shape.strides != inverse.shape.strides:
