@@ -87,7 +87,7 @@ def _largest(scale: Node, inverse: Node) -> Node | None:
     return None
 
 
-class _Groups(NamedTuple):
+class _Measured(NamedTuple):
     """Of the values whose largest is found: a view, with the dimensions of its groups apart from those within one."""
 
     view: View
@@ -96,7 +96,7 @@ class _Groups(NamedTuple):
     within: list[int]
 
 
-def _groups(largest: Node, graph: FlatGraph, results: AbstractSet[Node]) -> _Groups | None:
+def _groups(largest: Node, graph: FlatGraph, results: AbstractSet[Node]) -> _Measured | None:
     """What the maxima are of; None: they are no maxima of absolute values."""
     if largest.opcode != "maximum":
         return None
@@ -115,11 +115,11 @@ def _groups(largest: Node, graph: FlatGraph, results: AbstractSet[Node]) -> _Gro
         return None
     inner = operand_view(absolute, absolute.node.operands[0])
     left = [number for number in range(len(source.shape.dimensions)) if number not in within]
-    return _Groups(inner, left, within) if isinstance(inner, View) else None
+    return _Measured(inner, left, within) if isinstance(inner, View) else None
 
 
 def _row_major(
-    value: View, scale: View, groups: _Groups, dimensions: DotDimensions, results: AbstractSet[Node]
+    value: View, scale: View, groups: _Measured, dimensions: DotDimensions, results: AbstractSet[Node]
 ) -> RoundedSource | None:
     """The rounded matrix, where it and its groups are row-major, and the groups are of what is summed up."""
     of_groups = {view.node: view for view in peeled_views(groups.view, PEEL_CONVERTS_AND_LAYOUTS, results)}
