@@ -121,7 +121,7 @@ def test_no_module_takes_longer_than_its_budget_and_a_second(
     # One compile and one run may take longer than expected, before the machine has shown how slow it is.
     assert clock.now - begin <= budget + 1.0
     assert machine.compiles > 0 or budget < 1.0
-    assert measured_pipeline.tally.unreached > 0 or budget > 1.0
+    assert measured_pipeline.tally.unreached or budget > 1.0
 
 
 def test_the_next_compile_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
@@ -180,3 +180,36 @@ def test_two_compiles_finish_what_takes_three_budgets(
     assert budget / 2 < spent[0] <= budget + 1.0
     assert budget < spent[1] <= tuner_module.RESUMED_BUDGETS * budget
     assert spent[2] == 0
+
+
+def test_a_program_that_compiles_slowly_leaves_time_for_its_regions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """Unrolled layers: few different regions, and a trial of the whole program that hardly fits."""
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "5")
+    regions: list[str] = []
+    trials: list[bool] = []
+
+    def measured(task, *_, **__) -> Measurement:
+        clock.pass_by(1.0)
+        regions.append(task.shape)
+        return Measurement(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
+
+    def compare(stock, variants, *, remaining: float, reserved: float, is_final: bool, **_) -> Measurement:
+        Deadline(remaining, reserved).demand(4.0)
+        trials.append(is_final)
+        return Measurement(STOCK, {STOCK: 1.0}, thorough=is_final, kernel=whole_program_trial.ALL_KERNELS)
+
+    monkeypatch.setattr(tuner_module, "measure", measured)
+    monkeypatch.setattr(whole_program_trial, "compare", compare)
+    done: list[tuple[int, int]] = []
+    try:
+        for _ in range(3):
+            measured_pipeline._knowledge.clear()
+            measured_pipeline._given_up.clear()
+            compiled(lambda image, w: [depthwise(image[:, :rows], w) for rows in (28, 20, 12, 28)], IMAGE, FILTER)
+            done.append((len(regions), len(trials)))
+    finally:
+        hlo_dispatch.uninstall()
+    assert done == [(3, 0), (3, 1), (3, 1)]

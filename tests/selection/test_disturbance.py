@@ -12,6 +12,7 @@ from hlo_dispatch.autotune.compare import timing
 from hlo_dispatch.autotune.compare.disturbance import DisturbanceMeter
 from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.process.scheduling_delay import OtherWork
+from hlo_dispatch.selection.measurements import Pairs
 
 PROBE = 50e-6
 
@@ -252,3 +253,21 @@ def test_a_large_win_is_beyond_doubt_however_busy_the_machine(machine: PlayedMac
     machine.before = bursts(0.3, 4e-3)
     stock, own = timed(machine, machine.call(9e-3), machine.call(1e-3), seconds=0.3)
     assert not own.is_doubtful(stock.seconds)
+
+
+def test_another_trial_goes_on_with_the_undisturbed_samples(machine: PlayedMachine) -> None:
+    """Other work begins in the third turn of each."""
+
+    def trial(*before: Pairs) -> Time:
+        calls = iter(range(1000))
+        machine.before = lambda machine: machine.wait(20e-3) if next(calls) >= 2 * (2 + 2) else None
+        candidates = [machine.call(16e-3), machine.call(12e-3)]
+        return interleaved(candidates, seconds=0.2, meter=machine.meter(), before=before)[1]
+
+    first = trial()
+    assert first.is_disturbed
+    assert len(first.pairs) == 2
+    second = trial(first.pairs)
+    assert not second.is_disturbed
+    assert second.wins(0.1 * 16e-3)
+    assert second.pairs[:2] == first.pairs

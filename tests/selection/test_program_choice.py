@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from hlo_dispatch.autotune import whole_program_trial
+from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.whole_program_trial import MOST_REGRET
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text
-from hlo_dispatch.selection.measurements import STOCK
+from hlo_dispatch.selection.measurements import STOCK, Pairs
 
 MODULE = Module.from_bytes(from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }"))
 STOCK_SECONDS = 4e-3
@@ -27,6 +28,7 @@ class Programs:
         self._times = variants
         self.programs: list[Callable[[], None]] = [self._worker(1.0)]
         self.names: list[str] = []
+        self.keys = self.names
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(whole_program_trial, "TrialPrograms", lambda *_: self)
 
@@ -82,3 +84,21 @@ def test_equal_programs_take_the_time_of_a_trial(monkeypatch: pytest.MonkeyPatch
     programs = Programs(monkeypatch, 1, 0.02, together=1.0)
     assert programs.regret() == 0
     assert programs.now < whole_program_trial.SECONDS
+
+
+def test_a_disturbed_trial_goes_on_with_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = ((4e-3, 3.9e-3),) * 3
+    given: list[list[Pairs]] = []
+
+    def disturbed(*_: object, before: list[Pairs], **__: object) -> list[Time]:
+        given.append(before)
+        return [Time(4e-3, 0.0, 0.0), Time(3.9e-3, 0.1e-3, 1e-3, is_disturbed=True, pairs=pairs)]
+
+    Programs(monkeypatch, 1, 0.02, together=1.0)
+    monkeypatch.setattr(whole_program_trial, "interleaved", disturbed)
+    first = whole_program_trial.compare(MODULE, {"together": MODULE})
+    assert first.provisional
+    assert first.samples == {"together": pairs}
+    Programs(monkeypatch, 1, 0.02, together=1.0)
+    whole_program_trial.compare(MODULE, {"together": MODULE}, before=first.samples)
+    assert given == [[()], [pairs]]

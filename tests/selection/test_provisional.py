@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.cli import cache_view
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.selection.context import this_context
-from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement, Pairs
 
 BUSY = Measurement(STOCK, {STOCK: 1e-3, "whole": 1.5e-3}, provisional=True, formula="x * w", shape="f32[8]")
 QUIET = Measurement("whole", {STOCK: 1e-3, "whole": 0.5e-3}, 0.5e-3)
@@ -121,6 +121,24 @@ def test_an_undecided_confirmation_is_no_verdict_of_stock(store: Store, scripted
     scripted_times.extend([Time(0.93e-3, 0.07e-3, 5e-6), undecided])
     assert calls(compiled(depthwise, IMAGE, FILTER)) == 1
     assert measured_in(store).failed_attempts
+
+
+@pytest.mark.parametrize("own", [DISTURBED_WIN, Time(1e-3, 1e-6, 1e-4)], ids=["disturbed", "unclear"])
+def test_the_next_process_goes_on_with_the_samples(
+    store: Store, scripted_times: list[Time], monkeypatch: pytest.MonkeyPatch, own: Time
+) -> None:
+    pairs = ((1e-3, 0.85e-3), (1.1e-3, 0.95e-3))
+    given: list[Sequence[Pairs]] = []
+
+    def interleaved(runners, *, before: Sequence[Pairs], **_) -> list[Time]:
+        given.append(before)
+        return [STOCK_TIME, replace(own, pairs=pairs)]
+
+    monkeypatch.setattr("hlo_dispatch.autotune.compare.comparison.interleaved", interleaved)
+    for _ in range(2):
+        compiled(depthwise, IMAGE, FILTER)
+        forget(store)
+    assert given == [[()], [pairs]]
 
 
 def test_a_lasting_measurement_is_not_replaced(store: Store) -> None:

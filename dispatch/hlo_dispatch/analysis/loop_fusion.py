@@ -93,8 +93,9 @@ def has_few_paths(group: Sequence[Node]) -> bool:
 
 def _reads_per_element(user: InstructionProto, shape: Shape, operands: Sequence[Shape]) -> float:
     """Number of elements of an operand that an instruction reads per result element."""
-    if user.opcode == "reduce" and shape.is_array:
-        return max(1.0, operands[0].elements / max(shape.elements, 1))
+    if user.opcode == "reduce":
+        result = shape if shape.is_array else shape_of(user.shape.tuple_shapes[0])
+        return max(1.0, operands[0].elements / max(result.elements, 1))
     if user.opcode == "dot":
         summed = user.dot_dimension_numbers.lhs_contracting_dimensions[:]
         return float(math.prod(operands[0].dimensions[dimension] for dimension in summed))

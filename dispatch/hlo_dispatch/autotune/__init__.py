@@ -4,7 +4,7 @@ The way of one region under the policy `measure`:
 
 1. `measurement_requests.py` looks a region up in the store by its digest (`extract/digest.py`) and notes unknown
    ones.
-2. `tuner.py` takes the notes, the largest first, within a budget and under a measurement lock
+2. `tuner.py` takes the notes, those first on which most time depends, within a budget and under a measurement lock
    (`measurement_lock.py`).
 3. `extract/` cuts the region out as a module; the dispatched side comes from `driver/single_call.py`, passed in as a
    value.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -14,6 +14,6 @@ class TuningCounters:
     unclear: int = 0
     """Noise hid which is faster."""
     failures: int = 0
-    unreached: int = 0
-    """Regions that the budget did not reach."""
+    unreached: set[str] = field(default_factory=set[str])
+    """Digests of what the budget did not reach."""
     seconds: float = 0.0

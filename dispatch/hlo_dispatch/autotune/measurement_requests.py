@@ -15,6 +15,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.region import RegionExtractor
+from hlo_dispatch.autotune.extract.trip_count_reduction import ASSUMED_TRIPS
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.match.match import Match
@@ -52,11 +53,8 @@ class MeasurementRequest:
     """Whether the program has no other region."""
     count: int = 1
     """Number of the module's regions with this digest."""
-
-    @property
-    def weight(self) -> float:
-        """Priority: the arithmetic of all occurrences, or their bytes where the arithmetic is unknown."""
-        return self.count * self.match.work.weight
+    seconds: float = 0.0
+    """Estimated time of stock's code for all of these in one run of the program: the most that a kernel could gain."""
 
 
 Variants = Callable[[], Iterable[tuple[str, Module]]]
@@ -92,7 +90,14 @@ class ModuleMeasurer(Protocol):
         ...
 
     def measure_program(
-        self, program: str, stock: Module, variants: Variants, *, is_final: bool, is_hurried: bool = False
+        self,
+        program: str,
+        stock: Module,
+        variants: Variants,
+        *,
+        is_final: bool,
+        is_hurried: bool = False,
+        is_part: bool = False,
     ) -> None:
         """Run a whole-program trial.
 
@@ -101,6 +106,7 @@ class ModuleMeasurer(Protocol):
             variants: builds the modules to compare with stock, one by one as time allows.
             is_final: whether all regions should have been measured; nothing happens where they were not.
             is_hurried: whether measuring regions took part of the time; a later compile tries the remaining variants.
+            is_part: whether the modules are leading parts of programs.
         """
         ...
 
@@ -152,9 +158,11 @@ class MeasurementRequests:
             known = self._knowledge.get(digest)
             if known is None or known.chosen != STOCK or known.loss < CLOSE_LOSS:
                 self.possible_calls += executions
-            verdict = self.strategy.verdict(known, match.work.multiply_adds)
+            verdict = self.strategy.verdict(known, match.multiply_adds)
             if verdict is not DECIDED_BY_PROGRAM and (known is None or known.is_worth_remeasuring):
-                self._request(MeasurementRequest(digest, extractor, match, default, numerics, self._footprint))
+                seconds = min(executions, ASSUMED_TRIPS) * extractor.stock_seconds(match)
+                request = MeasurementRequest(digest, extractor, match, default, numerics, self._footprint)
+                self._request(request, seconds)
             return verdict
 
         return recall
@@ -163,14 +171,16 @@ class MeasurementRequests:
         """Executions of this computation in one run of the program; infinite where that is unknown."""
         return self._executions.get(graph.computation.id, 1.0)
 
-    def _request(self, requests: MeasurementRequest) -> None:
-        existing = self._requests.get(requests.digest)
+    def _request(self, request: MeasurementRequest, seconds: float) -> None:
+        existing = self._requests.get(request.digest)
         if existing is not None:
             existing.count += 1
+            existing.seconds += seconds
             return
-        requests.shares_fusion = requests.extractor.shares_fusion(requests.default.candidate.match.in_module)
-        requests.is_only_region = not self._has_several
-        self._requests[requests.digest] = requests
+        request.shares_fusion = request.extractor.shares_fusion(request.default.candidate.match.in_module)
+        request.is_only_region = not self._has_several
+        request.seconds = seconds
+        self._requests[request.digest] = request
 
     @property
     def untried(self) -> Strategy:
@@ -211,8 +221,8 @@ class MeasurementRequests:
         self.possible_calls = 0.0
 
     def pending(self) -> list[MeasurementRequest]:
-        """The requests of the latest plan, by descending priority."""
-        return sorted(self._requests.values(), key=lambda region: -region.weight)
+        """The requests of the latest plan, those first on which most time depends."""
+        return sorted(self._requests.values(), key=lambda request: -request.seconds)
 
     def _key_settings(
         self, match: Match, default: DefaultVariant, numerics: Numerics, static: AbstractSet[Node]

@@ -1,4 +1,4 @@
-"""Tuner: measures a module's requests, largest first, within a budget and under the measurement lock.
+"""Tuner: measures a module's requests, the most promising first, within a budget and under the measurement lock.
 
 It must not fail inside a user's compile: regions that cannot be measured are left to the cost model and counted.
 """
@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from hlo_dispatch.autotune import whole_program_trial
-from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
-from hlo_dispatch.autotune.compare.reproducer import Reproducer
+from hlo_dispatch.autotune.compare.measure import Effort, Unclear, Unmeasurable, measure
 from hlo_dispatch.autotune.counters import TuningCounters
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.findings import Findings
 from hlo_dispatch.autotune.measurement_lock import exclusive_measurement
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequest
+from hlo_dispatch.autotune.region_task import names_of, reproducer_saver, task_of
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.watchdog import TimedOut, has_stuck_threads
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.process.environment_switches import is_strict
-from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery, variants_to_measure
+from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery
 from hlo_dispatch.selection.context import Context
-from hlo_dispatch.selection.measurements import MAX_FAILED_ATTEMPTS, STOCK, KnownMeasurements, Measurement
+from hlo_dispatch.selection.measurements import MAX_FAILED_ATTEMPTS, STOCK, KnownMeasurements, Measurement, Pairs
 
 REPLANNING_FACTOR = 2
 """Number of times that a module is planned again after measuring."""
@@ -181,7 +180,7 @@ class Tuner:
         finally:
             self.step("", done, len(todo), 0.0)
             self.tally.seconds += time.perf_counter() - start
-            self.tally.unreached += len(todo) - done
+            self.tally.unreached |= {region.digest for region in todo[done:]}
             self._reached_all = done == len(todo) and not self._postponed
         return newly_known
 
@@ -194,9 +193,11 @@ class Tuner:
             if not is_ours:
                 return False
             self._had_time = True
-            measured = self.store.get(self.context, region.digest) if self.timed else None
+            before = measured = self.store.get(self.context, region.digest) if self.timed else None
             if measured is None or not self._is_sufficient(measured):
-                measured = self._attempt(region.digest, lambda: self._measured(region, support_query), *_names(region))
+                measured = self._attempt(
+                    region.digest, lambda: self._measured(region, support_query, before), *names_of(region)
+                )
         if measured is None:
             return False
         if measured.failed_attempts:
@@ -212,9 +213,21 @@ class Tuner:
         self.knowledge.add(region.digest, measured)
         return True
 
-    def _measured(self, region: MeasurementRequest, support_query: KernelSupportQuery) -> Measurement:
-        task = self._task(region, support_query)
-        return measure(task, self.effort, self._reproducer_saver(region), timed=self.timed, deadline=self._deadline)
+    def _measured(
+        self, region: MeasurementRequest, support_query: KernelSupportQuery, before: Measurement | None
+    ) -> Measurement:
+        default = region.default
+        task = task_of(
+            region,
+            support_query,
+            most_variants=self.effort.most_variants,
+            build=lambda module, variant: self.build(module, default, variant),
+            threads=self.threads,
+            split=self.split,
+            before=before.samples if before is not None else {},
+        )
+        saver = reproducer_saver(self.store.directory, region)
+        return measure(task, self.effort, saver, timed=self.timed, deadline=self._deadline)
 
     def measure_program(
         self,
@@ -224,6 +237,7 @@ class Tuner:
         *,
         is_final: bool,
         is_hurried: bool = False,
+        is_part: bool = False,
     ) -> None:
         """Run the whole-program trial, before measuring regions or, if all of them were reached, after that."""
         remaining = self.remaining_seconds()
@@ -247,7 +261,7 @@ class Tuner:
             self._had_time = True
             self.prepare()
             self.step(whole_program_trial.PROGRAM, 0, 0, remaining)
-            measured = self.store.get(self.context, program)
+            before = measured = self.store.get(self.context, program)
             # Thorough measurements of regions may have changed the compared programs.
             is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
             if measured is not None and (measured.failed_attempts or measured.provisional):
@@ -260,8 +274,12 @@ class Tuner:
                             stock,
                             variants(),
                             remaining=self._deadline.remaining,
+                            # The regions of most time are worth as much as what the cost model's plan gains.
+                            reserved=0.0 if is_final else MAX_RESERVED * self._deadline.remaining,
+                            before=before.samples if before is not None else {},
                             is_final=is_final,
                             is_hurried=is_hurried,
+                            is_part=is_part,
                             frozen=self.frozen | self.widened,
                             split=partial(self.split, widened=self.widened) if self.split is not None else None,
                         )
@@ -269,6 +287,7 @@ class Tuner:
                     whole_program_trial.PROGRAM,
                     "",
                     whole_program_trial.ALL_KERNELS,
+                    is_repeated=not is_final,
                 )
             self.step("", 0, 0, 0.0)
         if measured is not None:
@@ -281,9 +300,20 @@ class Tuner:
         return replace(measured, thorough=measured.thorough and not self._has_provisional)
 
     def _attempt(
-        self, digest: str, make: Callable[[], Measurement], formula: str, shape: str, kernel: str
+        self,
+        digest: str,
+        make: Callable[[], Measurement],
+        formula: str,
+        shape: str,
+        kernel: str,
+        *,
+        is_repeated: bool = False,
     ) -> Measurement | None:
-        """Attempt a measurement and store it; None where it failed, and then this process does not try again."""
+        """Attempt a measurement and store it; None where it failed, and then this process does not try again.
+
+        Args:
+            is_repeated: whether this compile attempts it once more where there was too little time.
+        """
         self.given_up.add(digest)
         self._tries += 1
         try:
@@ -295,15 +325,17 @@ class Tuner:
             return None
         except OutOfTime:
             # Another compile may have more time for it, unless this one had its whole budget.
-            self._postponed.add(digest)
             self.given_up.discard(digest)
-            self.tally.unreached += 1
-            if self._tries == 1:
+            if not is_repeated:
+                self._postponed.add(digest)
+            self.tally.unreached.add(digest)
+            # The last trial of a resumed compile had its reserved time.
+            if self._tries == 1 or (self._is_resumed and formula == whole_program_trial.PROGRAM):
                 self._note_failed_attempt(digest, formula, shape, kernel)
             return None
-        except Unclear:
+        except Unclear as noise:
             self.tally.unclear += 1
-            self._note_failed_attempt(digest, formula, shape, kernel)
+            self._note_failed_attempt(digest, formula, shape, kernel, samples=noise.samples)
             return None
         except TimedOut as problem:
             self.tally.unmeasurable += 1
@@ -318,6 +350,7 @@ class Tuner:
             _logger.debug("measuring %s failed", formula, exc_info=error)
             return None
         self.tally.measured += 1
+        self.tally.unreached.discard(digest)
         for sentence in measured.refused.values():
             _logger.warning("a kernel is not used because its result is wrong: %s", sentence)
         self.given_up.discard(digest)
@@ -332,12 +365,19 @@ class Tuner:
         return known.thorough or not self.effort.is_thorough
 
     def _note_failed_attempt(
-        self, digest: str, formula: str, shape: str, kernel: str, timed_out_after: float = 0.0
+        self,
+        digest: str,
+        formula: str,
+        shape: str,
+        kernel: str,
+        timed_out_after: float = 0.0,
+        samples: Mapping[str, Pairs] | None = None,
     ) -> None:
         """Count a failed attempt in the store: after a few of them other processes give up, which keeps compiles quick.
 
         Args:
             timed_out_after: seconds after which it was given up; no other process tries it then.
+            samples: what another process goes on with.
         """
         known = self.store.get(self.context, digest) if self.timed else None
         if not self.timed or (known is not None and not known.failed_attempts and not known.provisional):
@@ -354,47 +394,7 @@ class Tuner:
             kernel=kernel,
             failed_attempts=failed_attempts,
             timed_out_after=timed_out_after,
+            samples=samples or {},
         )
         self.store.put(self.context, digest, noted)
         self.knowledge.add(digest, noted)
-
-    def _task(self, region: MeasurementRequest, support_query: KernelSupportQuery) -> Task:
-        default = region.default
-        extracted = region.extractor.extract(default.candidate.match.in_module)
-        if isinstance(extracted, Refusal):
-            raise Unmeasurable(extracted.sentence)
-        formula, shape, kernel = _names(region)
-        return Task(
-            extracted=extracted,
-            variants=variants_to_measure(default, support_query, self.effort.most_variants),
-            build=lambda module, variant: self.build(module, default, variant),
-            tolerance=region.numerics.tolerance,
-            footprint=region.footprint,
-            shares_fusion=region.shares_fusion,
-            is_only_region=region.is_only_region,
-            threads=self.threads,
-            formula=formula,
-            shape=shape,
-            kernel=kernel,
-            split=self.split,
-        )
-
-    def _reproducer_saver(self, region: MeasurementRequest) -> Callable[[str, Reproducer], str]:
-        def keep(variant: str, reproducer: Reproducer) -> str:
-            folder = self.store.directory / "reproducers" / f"{region.digest[:16]}-{_file_name(variant)}"
-            try:
-                return str(reproducer.keep(folder))
-            except OSError as problem:
-                return f"(could not be kept: {problem})"
-
-        return keep
-
-
-def _names(region: MeasurementRequest) -> tuple[str, str, str]:
-    """Formula, shape of the result, kernel, for messages."""
-    match = region.default.candidate.match
-    return match.formula, str(match.output.shape).partition("{")[0], match.kernel
-
-
-def _file_name(variant: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in variant)

@@ -5,6 +5,8 @@ neighbours' fusions. A kernel between two of XLA's parallel loops costs more tha
 the program that must not become slower. So a program that can be run alone has two trials: one before its regions
 are measured (of the cost model's plan: the most valuable single measurement), and one when all of them are known.
 
+A large program of equal layers is represented by the first of them (`extract/leading_part.py`).
+
 A loop of unknown length runs a few times in a trial, and a long one fewer times than in the program. What wins with
 them must win by iterations as well, where it has kernel calls inside of loops and outside of them.
 """
@@ -22,6 +24,7 @@ from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled
 from hlo_dispatch.autotune.compare.finalists import fastest, finalists_of
 from hlo_dispatch.autotune.compare.timing import PATIENCE, Time, fewest_calls, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
+from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.trip_count_reduction import ASSUMED_TRIPS, fitting_trips, with_trips
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
 from hlo_dispatch.autotune.run.executable import Executable, to_device
@@ -29,12 +32,12 @@ from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
 from hlo_dispatch.autotune.run.time_estimate import compile_time, input_time
 from hlo_dispatch.autotune.run.watchdog import run_with_watchdog
-from hlo_dispatch.ir.entry_parameters import remove_donation
+from hlo_dispatch.ir.entry_parameters import remove_donation, unread_parameters
 from hlo_dispatch.ir.kernel_call import is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.ir.split_module import Splitter
-from hlo_dispatch.selection.measurements import STOCK, Measurement
+from hlo_dispatch.selection.measurements import STOCK, Measurement, Pairs
 
 ALL_KERNELS = "all of them"
 """Name of the kernel in a program's measurement."""
@@ -70,6 +73,7 @@ def expected_seconds(module: Module, programs: int, assumed_trips: int | None = 
     run = running_time(module, assumed_trips)
     if run is None:
         return None
+    size -= sum(shapes[number].bytes for number in unread_parameters(module))
     return programs * compile_time.expected(module.instruction_count) + input_time.expected(size) + run
 
 
@@ -78,10 +82,13 @@ def compare(
     variants: Mapping[str, Module] | Iterable[tuple[str, Module]],
     *,
     remaining: float = float("inf"),
+    reserved: float = 0.0,
     is_final: bool = True,
     is_hurried: bool = False,
+    is_part: bool = False,
     frozen: AbstractSet[int] = frozenset(),
     split: Splitter | None = None,
+    before: Mapping[str, Pairs] | None = None,
 ) -> Measurement:
     """Run a whole-program trial.
 
@@ -90,10 +97,13 @@ def compare(
         variants: name → dispatched module, the likeliest winner first. The later ones are built and compared only if
             the time suffices.
         remaining: maximum seconds.
+        reserved: seconds of these for which nothing is planned.
         is_final: whether all regions have measurements.
         is_hurried: whether a later compile has more time: the result is thorough only if every variant was compared.
+        is_part: whether these are programs' leading parts.
         frozen: numbers of the frozen parameters.
         split: partitions modules with frozen parameters.
+        before: undisturbed samples of an earlier trial that decided nothing.
 
     Returns:
         The measurement with the chosen variant, or "stock".
@@ -104,9 +114,11 @@ def compare(
         Unclear: trip counts had to be limited, and then no variant won.
         TimedOut: it does not end.
     """
-    deadline = Deadline(remaining)
+    deadline = Deadline(remaining, reserved)
     trips = fitting_trips(stock, remaining / CALLS_IN_A_TRIAL)
-    description: dict[str, Any] = {"formula": f"all of {stock.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0}
+    description: dict[str, Any] = {
+        "formula": f"all of {stock.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0, "is_part": is_part,
+    }  # fmt: skip
     variants_left = iter(cast("Mapping[str, Module]", variants).items() if isinstance(variants, Mapping) else variants)
     first = next(variants_left, None)
     if first is None:
@@ -128,17 +140,19 @@ def compare(
     def seconds() -> float:
         return min(longest, max(deadline.remaining, 0.0) / PATIENCE)
 
-    times = interleaved(candidates.programs, seconds=seconds(), regret=regret, deadline=deadline)
+    earlier = [(before or {}).get(key, ()) for key in candidates.keys]
+    times = interleaved(candidates.programs, seconds=seconds(), regret=regret, deadline=deadline, before=earlier)
     found = dict(zip(candidates.names, times[1:], strict=True))
     reference = times[0].seconds
     least = LEAST_GAIN * reference
     known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
-    description["provisional"] = any(time.is_doubtful(reference) for time in found.values())
-    description["thorough"] = description["thorough"] and not description["provisional"]
+    samples = {key: time.pairs for key, time in zip(candidates.keys, times[1:], strict=True) if time.pairs}
+    if any(time.is_doubtful(reference) for time in found.values()):
+        description |= {"provisional": True, "thorough": False, "samples": {**(before or {}), **samples}}
     won = {name: time for name, time in found.items() if time.gain > time.error + least}
     if not won and trips is not None and any(time.gain > -time.error for time in found.values()):
         # With few iterations, code outside of the loops hides gains inside of them.
-        raise Unclear
+        raise Unclear(samples)
     why = ""
     while won:
         # Of equally fast finalists the first one is chosen, which has the most evidence.
@@ -184,6 +198,8 @@ class TrialPrograms:
             # A routine that fails returns early: its time says nothing.
             raise Unmeasurable("its library calls fail on random inputs")
         self.names: list[str] = []
+        self.keys: list[str] = []
+        """Of each variant's module with its trip limit, for its samples."""
         self._variants: dict[str, Module] = {}
 
     def add(self, name: str, variant: Module) -> None:
@@ -196,6 +212,7 @@ class TrialPrograms:
         begin = time.perf_counter()
         self.programs.append(self._compiled(variant))
         self.names.append(name)
+        self.keys.append(f"{Digests(variant).of_computation(variant.entry.id).hex()[:16]} {self._trips or 0}")
         self._variants[name] = variant
         self._compile = max(self._compile, time.perf_counter() - begin)
 

@@ -47,6 +47,13 @@ def remove_donation(module: Module) -> None:
     module.proto.ClearField("buffer_donor")
 
 
+def unread_parameters(module: Module) -> set[int]:
+    """Numbers of the parameters that no instruction has as an operand."""
+    entry = module.entry
+    read = {operand for instruction in entry.instructions[:] for operand in instruction.operand_ids[:]}
+    return {p.parameter_number for p in _parameters(module) if p.id not in read and p.id != entry.root_id}
+
+
 def _renumber_prefetches(module: Module, new: Mapping[int, int]) -> None:
     prefetches = module.proto.cross_program_prefetches
     for place in reversed(range(len(prefetches))):

@@ -79,7 +79,7 @@ def tune_module(
         unmeasurable=tuner.tally.unmeasurable,
         unclear=tuner.tally.unclear,
         failures=tuner.tally.failures,
-        left=tuner.tally.unreached,
+        left=len(tuner.tally.unreached),
         reproducers=tuple(refused),
     )
 

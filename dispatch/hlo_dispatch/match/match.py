@@ -30,23 +30,6 @@ SHORTER, BARE = "one step less", "bare"
 
 
 @dataclass(frozen=True)
-class Work:
-    """Estimated amount of work."""
-
-    multiply_adds: int
-    """0: unknown."""
-    bytes: int
-    """Read and written."""
-    is_streaming: bool = False
-    """Whether moving the bytes says more of its time than the arithmetic does."""
-
-    @property
-    def weight(self) -> int:
-        """Sort key of regions: the larger, the more time depends on a good choice."""
-        return self.bytes if self.is_streaming else self.multiply_adds
-
-
-@dataclass(frozen=True)
 class LibraryCall:
     """A library call of JAX's program, which a match replaces as a whole."""
 
@@ -86,8 +69,6 @@ class Match:
     """The tolerance of the kernel's results."""
     multiply_adds: int = 0
     """0: unknown."""
-    is_streaming: bool = False
-    """Whether moving its bytes says more of its time than the arithmetic does."""
     scratch_bytes: int | None = None
     """Scratch bytes that the table's entry declares; None: no scratch."""
     library_call: LibraryCall | None = None
@@ -143,12 +124,6 @@ class Match:
         """
         entry = self.entry
         return entry.priority if isinstance(entry, Pattern) and entry.has_explicit_priority else len(self.covered)
-
-    @property
-    def work(self) -> Work:
-        """The estimated work."""
-        moved = sum(node.shape.bytes for node in (*self.reads, self.output))
-        return Work(self.multiply_adds, moved, self.is_streaming)
 
     @property
     def has_planned_scratch(self) -> bool:

@@ -32,7 +32,7 @@ _PADDING = row_major("f32", (1024,))
 def insert_async_padding(module: Module, context: PassContext) -> set[int]:
     """Add async padding to a dispatched module that needs it."""
     dispatched = (candidate.match for plan in context.plans for candidate in plan.dispatched)
-    if sum(match.work.multiply_adds for match in dispatched) < MIN_MULTIPLY_ADDS or _is_counted_as_costly(module):
+    if sum(match.multiply_adds for match in dispatched) < MIN_MULTIPLY_ADDS or _is_counted_as_costly(module):
         return set()
     editor = Editor(module, module.entry)
     first_call = next((i.id for i in editor.instructions.values() if is_kernel_call(i)), None)

@@ -51,7 +51,7 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
         measure=_measurer(module, context),
         support_query=context.planner.support_query,
         plan=lambda strategy: _plans(context, strategy, requests),
-        rewritten=lambda strategy: rewritten(stock, strategy, context) if rewritten is not None else None,
+        rewritten=lambda module, strategy: rewritten(module, strategy, context) if rewritten is not None else None,
     )
     context.plans = tuner.choose_plans()
     context.saved = tuner.saved(context.plans)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from hlo_dispatch.autotune.extract.leading_part import leading_part
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ModuleProto
@@ -44,8 +46,8 @@ class ProgramTuner:
     support_query: KernelSupportQuery
     plan: Callable[[Strategy], Plans]
     """Plans the module, and collects the requests of that plan in `requests`."""
-    rewritten: Callable[[Strategy], Module | None]
-    """Plan strategy → the rewritten module, without measuring; None: nothing is dispatched."""
+    rewritten: Callable[[Module, Strategy], Module | None]
+    """(stock's module, plan strategy) → the rewritten module, without measuring; None: nothing is dispatched."""
 
     def choose_plans(self) -> Plans:
         """Choose the plans, after measuring as far as the budget goes."""
@@ -60,7 +62,7 @@ class ProgramTuner:
         if known is not None:
             if known.disturbed_attempts < _MAX_RESUMPTIONS:
                 self.measure.resume()
-                self.measure.reserve(self.stock)
+                self.measure.reserve(self._part or self.stock)
         plans = self._measure(self.measure, program, plans)
         if known is not None:
             self.measure.finish(program)
@@ -73,7 +75,7 @@ class ProgramTuner:
         """Seconds that a run of the program saves by these plans, as far as they were measured."""
         verdict = self._verdict()
         if verdict is not None:
-            return None if verdict.trip_limit else verdict.gain
+            return None if verdict.trip_limit or verdict.is_part else verdict.gain
         measured = [d.saved for plan in plans for _, d in plan.decisions.values() if d.saved is not None]
         return sum(measured) if measured else None
 
@@ -104,9 +106,11 @@ class ProgramTuner:
         """Measure the program and its regions as far as the budget goes; returns the newest plans."""
         pending, possible_calls = self.requests.pending(), self._possible_calls(plans)
         had_regions = bool(pending)
-        if (pending or self.requests.is_moved) and possible_calls >= _MIN_CALLS_FOR_TRIAL and self._verdict() is None:
+        # An earlier process's trial that decided nothing goes on once the regions are measured.
+        is_unknown = self.knowledge.get(program) is None
+        if (pending or self.requests.is_moved) and possible_calls >= _MIN_CALLS_FOR_TRIAL and is_unknown:
             first = to_try_first(has_frozen=self.requests.has_frozen)
-            measure.measure_program(program, self.stock, lambda: self._variants(first), is_final=False)
+            self._try(measure, program, first, is_final=False)
         for _ in range(_MAX_PLANNINGS):
             if not pending or not measure(pending, self.support_query):
                 break
@@ -115,11 +119,33 @@ class ProgramTuner:
             pending, possible_calls = self.requests.pending(), max(possible_calls, self._possible_calls(plans))
         least_calls = _MIN_CALLS_FOR_THOROUGH_TRIAL if measure.is_thorough else _MIN_CALLS_FOR_TRIAL
         if possible_calls >= least_calls or self._verdict() is not None:
-            strategies = to_try(self._verdict())
-            measure.measure_program(
-                program, self.stock, lambda: self._variants(strategies), is_final=True, is_hurried=had_regions
-            )
+            self._try(measure, program, to_try(self._verdict()), is_final=True, is_hurried=had_regions)
         return plans
+
+    @cached_property
+    def _part(self) -> Module | None:
+        """The leading part that trials run; None: they run the whole program."""
+        return leading_part(self.stock)
+
+    def _try(
+        self,
+        measure: ModuleMeasurer,
+        program: str,
+        strategies: Sequence[Strategy],
+        *,
+        is_final: bool,
+        is_hurried: bool = False,
+    ) -> None:
+        """Run a whole-program trial of these strategies."""
+        stock, is_part = self._part or self.stock, self._part is not None
+        measure.measure_program(
+            program,
+            stock,
+            lambda: self._variants(stock, strategies),
+            is_final=is_final,
+            is_hurried=is_hurried,
+            is_part=is_part,
+        )
 
     def _possible_calls(self, plans: Sequence[ComputationPlan]) -> float:
         """Number of kernel calls of one run of the program, or that it could make according to its measurements.
@@ -132,11 +158,11 @@ class ProgramTuner:
         made = sum(len(plan.dispatched) * self.requests.executions(plan.graph) for plan in plans if plan.dispatched)
         return max(made, self.requests.possible_calls)
 
-    def _variants(self, strategies: Iterable[Strategy]) -> Iterator[tuple[str, Module]]:
+    def _variants(self, stock: Module, strategies: Iterable[Strategy]) -> Iterator[tuple[str, Module]]:
         """(name, module) of the strategies; equal modules only once, under the first strategy's name."""
         found: list[ModuleProto] = []
         for strategy in strategies:
-            module = self.rewritten(strategy)
+            module = self.rewritten(stock, strategy)
             if module is not None and module.proto not in found:
                 found.append(module.proto)
                 yield strategy.name, module

@@ -16,6 +16,10 @@ MAX_DISTURBED_ATTEMPTS = 4
 """Number of compiles that measure a region or program on a busy machine; after them the cost model decides it."""
 
 
+Pairs = tuple[tuple[float, float], ...]
+"""Samples of an interleaved trial: (stock's seconds, the candidate's) of each turn."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """The measurement of one region or program: times, gain, validation errors and the chosen variant."""
@@ -52,8 +56,13 @@ class Measurement:
     was far ahead of stock, and otherwise ("stock") the cost model decides."""
     disturbed_attempts: int = 0
     """Number of compiles that have measured it while the machine was busy."""
+    samples: Mapping[str, Pairs] = field(default_factory=dict[str, Pairs])
+    """Variant (of a program: key of its module) → the undisturbed samples so far, where it is provisional, or where
+    they do not show which is faster: a later process goes on with them."""
     trip_limit: int = 0
     """Maximum loop iterations of a whole-program trial, where that is fewer than the program's own; else 0."""
+    is_part: bool = False
+    """Whether a whole-program trial ran the program's leading part, which represents the rest."""
     failed_attempts: int = 0
     """Number of processes that failed to measure it; all other results are then missing."""
 
@@ -102,7 +111,8 @@ class Measurement:
 
     @property
     def _with(self) -> str:
-        return f", with loops of at most {self.trip_limit} iterations" if self.trip_limit else ""
+        loops = f", with loops of at most {self.trip_limit} iterations" if self.trip_limit else ""
+        return (", by the first of its equal layers" if self.is_part else "") + loops
 
     def _best_variant(self) -> str | None:
         times = {variant: s for variant, s in self.seconds.items() if variant != STOCK and variant not in self.refused}
@@ -110,7 +120,8 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values under the stored names, ready for JSON."""
-        return {_STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
+        stored = {name: value for name, value in asdict(self).items() if value or name not in _NEWER_FIELDS}
+        return {_STORED_NAMES.get(name, name): value for name, value in stored.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
@@ -126,11 +137,12 @@ class Measurement:
             is_text = isinstance(made.chosen, str)  # pyright: ignore[reportUnnecessaryIsInstance]
             known = is_text and (made.chosen == STOCK or made.chosen in seconds)
             refused = {str(variant): str(why) for variant, why in made.refused.items()}
+            samples = {str(v): tuple((float(a), float(b)) for a, b in pairs) for v, pairs in made.samples.items()}
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a measurement: {error}") from None
         if not known or made.chosen in refused:
             raise ValueError(f"not a measurement: {made.chosen!r} is chosen and was not measured")
-        return made
+        return replace(made, samples=samples) if samples else made
 
 
 _STORED_NAMES = {
@@ -141,6 +153,8 @@ _STORED_NAMES = {
     "failed_attempts": "vain",
 }
 """Field → its key in the measurement store, in exports and in `--json` output, where the two differ."""
+_NEWER_FIELDS = frozenset(("samples", "is_part"))
+"""Fields that the previous release does not read; they are stored where they say something."""
 _FIELD_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
 
 DECIDED_BY_PROGRAM = Measurement("", {})

@@ -27,6 +27,7 @@ from hlo_dispatch.autotune.run.time_estimate import compile_time, input_time
 from hlo_dispatch.autotune.run.watchdog import TimedOut, run_with_watchdog
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
+from hlo_dispatch.selection.measurements import Pairs
 
 LEAST_SECONDS = 10e-6
 """Extra seconds that a call may cost in its program, where more threads start and stop than here."""
@@ -134,11 +135,18 @@ class Comparison:
         return results
 
     def interleaved(
-        self, modules: Sequence[Module], seconds: float, least_gain: float, *, retain_results: bool = False
+        self,
+        modules: Sequence[Module],
+        seconds: float,
+        least_gain: float,
+        before: Sequence[Pairs],
+        *,
+        retain_results: bool = False,
     ) -> list[Time]:
         """Interleaved times of stock, then of the variants.
 
         Args:
+            before: of each variant the undisturbed samples of earlier processes.
             least_gain: gain that a variant needs besides LEAST_SECONDS, as a fraction of stock's time.
             retain_results: whether each result lives until the next one exists, so that the two have different buffers.
 
@@ -156,10 +164,16 @@ class Comparison:
             least_gain=least_gain,
             settle=settle,
             deadline=self._deadline,
+            before=before,
         )
 
     def interleaved_in_loop(
-        self, looped: ExtractedModule, modules: Sequence[Module], seconds: float, least_gain: float
+        self,
+        looped: ExtractedModule,
+        modules: Sequence[Module],
+        seconds: float,
+        least_gain: float,
+        before: Sequence[Pairs],
     ) -> list[Time]:
         """The same in loop harnesses: seconds of an iteration.
 
@@ -171,7 +185,7 @@ class Comparison:
         harnesses = [self._harness(module) for module in (looped.module, *modules)]
         most = looped.loop.most_trips
         return interleaved_iterations(
-            harnesses, most=most, seconds=seconds, least_gain=least_gain, deadline=self._deadline
+            harnesses, most=most, seconds=seconds, least_gain=least_gain, deadline=self._deadline, before=before
         )
 
     def _harness(self, module: Module) -> Harness:

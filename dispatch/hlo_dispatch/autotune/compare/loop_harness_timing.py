@@ -9,6 +9,7 @@ from functools import partial
 
 from hlo_dispatch.autotune.compare.timing import LONG_CALL, Time, interleaved
 from hlo_dispatch.autotune.run.deadline import Deadline
+from hlo_dispatch.selection.measurements import Pairs
 
 LEAST_RUN = 3e-3
 """Seconds that a launch should take, as far as the loop's class of trip counts allows."""
@@ -20,7 +21,13 @@ Harness = Callable[[int], object]
 
 
 def interleaved_iterations(
-    harnesses: Sequence[Harness], *, most: int, seconds: float, least_gain: float = 0.0, deadline: Deadline
+    harnesses: Sequence[Harness],
+    *,
+    most: int,
+    seconds: float,
+    least_gain: float = 0.0,
+    deadline: Deadline,
+    before: Sequence[Pairs] = (),
 ) -> list[Time]:
     """Time every harness in an interleaved trial; the Times are those of an iteration.
 
@@ -29,7 +36,7 @@ def interleaved_iterations(
 
     Args:
         most: maximum iterations in a launch.
-        seconds, least_gain, deadline: as for `interleaved`.
+        seconds, least_gain, deadline, before: as for `interleaved`.
 
     Raises:
         OutOfTime: the time does not suffice.
@@ -38,14 +45,20 @@ def interleaved_iterations(
     iterations = min(most, *(_iterations(harness, most, deadline) for harness in harnesses))
     launches = [_launch_seconds(harness) for harness in harnesses]
     runs = [partial(harness, iterations) for harness in harnesses]
-    times = interleaved(runs, seconds=seconds, least_gain=least_gain, deadline=deadline)
+    first = launches[0]
+    earlier = [
+        tuple((theirs * iterations + first, own * iterations + launch) for theirs, own in pairs)
+        for pairs, launch in zip(before, launches[1:], strict=bool(before))
+    ]
+    times = interleaved(runs, seconds=seconds, least_gain=least_gain, deadline=deadline, before=earlier)
     return [
         replace(
             found,
             seconds=max(found.seconds - launch, 0.0) / iterations,
-            gain=(found.gain - (launches[0] - launch)) / iterations,
+            gain=(found.gain - (first - launch)) / iterations,
             error=found.error / iterations,
-            gains=tuple((gain - (launches[0] - launch)) / iterations for gain in found.gains),
+            gains=tuple((gain - (first - launch)) / iterations for gain in found.gains),
+            pairs=tuple(((theirs - first) / iterations, (own - launch) / iterations) for theirs, own in found.pairs),
             least=max(found.least - launch, 0.0) / iterations,
         )
         for found, launch in zip(times, launches, strict=True)

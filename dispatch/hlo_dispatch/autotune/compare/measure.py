@@ -7,7 +7,7 @@ variant with a wrong result is refused, whatever its speed, and a reproducer is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Any
 
@@ -21,7 +21,7 @@ from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.selection.candidate import Candidate
-from hlo_dispatch.selection.measurements import STOCK, Measurement
+from hlo_dispatch.selection.measurements import STOCK, Measurement, Pairs
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "Task", "Unclear", "Unmeasurable", "measure"]
 
@@ -75,6 +75,8 @@ class Task:
     formula: str
     shape: str
     kernel: str
+    before: Mapping[str, Pairs] = field(default_factory=dict[str, Pairs])
+    """Variant → the undisturbed samples of earlier processes, whose measurement stayed provisional."""
     split: Splitter | None = None
     """Partitions a module with frozen inputs into prologue and steady-state program."""
 
@@ -131,8 +133,9 @@ def measure(
     if not good or not timed:
         return Measurement(STOCK, {}, **description)
     trial = _Trial.of(outcome, task, {variant: modules[variant] for variant in good}, effort, deadline)
-    stock, *times = trial.timed(good)
+    stock, *times = trial.timed(good, [task.before.get(variant, ()) for variant in good])
     found = dict(zip(good, times, strict=True))
+    samples = _samples(found)
     if stock_error:
         return _fastest_without_stock(found, stock, description)
     verdict = _verdict(trial, found, stock, description)
@@ -142,7 +145,7 @@ def measure(
         if lost_confirmation is None:
             return verdict
         if lost_confirmation[1].is_disturbed and not refused:
-            return replace(verdict, provisional=True)
+            return replace(verdict, provisional=True, samples=samples)
         is_open |= lost_confirmation[1].may_win(lost_confirmation[0].seconds, trial.least(lost_confirmation[0].seconds))
         # The next variant may be as fast and have less noise.
         del found[verdict.chosen]
@@ -152,7 +155,7 @@ def measure(
         why = _lost_confirmation_reason(trial, lost_confirmation) if chosen == STOCK else ""
         verdict = replace(verdict, chosen=chosen, seconds=seconds, gain=gain, noise=noise, why=why)
     if is_open and not refused:
-        raise Unclear
+        raise Unclear(samples)
     return verdict
 
 
@@ -179,12 +182,14 @@ class _Trial:
             modules = _modules(task, looped, list(modules), deadline)
         return cls(outcome, task, modules, looped, effort, deadline)
 
-    def timed(self, variants: Sequence[str], *, retain_results: bool = False) -> list[Time]:
-        """Interleaved times, stock first; `retain_results` as for `Comparison.interleaved`."""
+    def timed(
+        self, variants: Sequence[str], before: Sequence[Pairs] = (), *, retain_results: bool = False
+    ) -> list[Time]:
+        """Interleaved times, stock first; `before` and `retain_results` as for `Comparison.interleaved`."""
         modules = [self.modules[variant] for variant in variants]
         if self.looped is not None:
-            return self.outcome.interleaved_in_loop(self.looped, modules, self.effort.seconds, MIN_GAIN_IN_LOOP)
-        return self.outcome.interleaved(modules, self.effort.seconds, LEAST_GAIN, retain_results=retain_results)
+            return self.outcome.interleaved_in_loop(self.looped, modules, self.effort.seconds, MIN_GAIN_IN_LOOP, before)
+        return self.outcome.interleaved(modules, self.effort.seconds, LEAST_GAIN, before, retain_results=retain_results)
 
     def least(self, stock: float) -> float:
         """Required gain of a call in seconds, besides the noise."""
@@ -266,7 +271,7 @@ def _verdict(trial: _Trial, found: dict[str, Time], reference: Time, description
     unclear = any(time.may_win(stock, least) for time in found.values())
     provisional = any(time.is_doubtful(stock) for time in found.values()) and not description["refused"]
     if chosen == STOCK and unclear and not shares_fusion and not description["refused"] and not provisional:
-        raise Unclear
+        raise Unclear(_samples(found))
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
     seconds = {STOCK: stock} | {variant: time.seconds for variant, time in found.items()}
     gain = shown.gain if chosen != STOCK else 0.0
@@ -282,7 +287,13 @@ def _provisional(verdict: Measurement, stock: Time, found: Mapping[str, Time]) -
     is_clear = stock.least >= CLEAR * variant_time
     seconds = {**verdict.seconds, STOCK: stock.least, **{variant: time.least for variant, time in found.items()}}
     chosen, gain = (fastest, stock.least - variant_time) if is_clear else (STOCK, 0.0)
-    return replace(verdict, chosen=chosen, seconds=seconds, gain=gain, provisional=True, why="")
+    samples = _samples(found)
+    return replace(verdict, chosen=chosen, seconds=seconds, gain=gain, provisional=True, samples=samples, why="")
+
+
+def _samples(found: Mapping[str, Time]) -> dict[str, Pairs]:
+    """The undisturbed samples of each variant."""
+    return {variant: time.pairs for variant, time in found.items() if time.pairs}
 
 
 def _lost_confirmation_reason(trial: _Trial, lost_confirmation: tuple[Time, Time]) -> str:

@@ -18,6 +18,7 @@ from functools import cached_property
 from hlo_dispatch.autotune.compare.disturbance import Meter, this_machine_meter
 from hlo_dispatch.autotune.compare.sequential_test import is_shown
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
+from hlo_dispatch.selection.measurements import Pairs
 
 SHORTEST_SAMPLE = 150e-6
 """Seconds; shorter calls are timed in batches."""
@@ -69,6 +70,8 @@ class Time:
     ran; the result may not be reproducible."""
     fewest: int = FEWEST_TURNS
     """Number of turns at the first look of the sequential test."""
+    pairs: Pairs = ()
+    """The samples of undisturbed turns, of earlier trials first."""
     least: float = math.nan
     """Minimum seconds of a call; by default the median. Other work only adds to a time: this is the best estimate where
     all turns were disturbed."""
@@ -112,6 +115,7 @@ def interleaved(
     regret: float | None = None,
     deadline: Deadline | None = None,
     meter: Meter | None = None,
+    before: Sequence[Pairs] = (),
 ) -> list[Time]:
     """Run an interleaved trial; a call of a candidate returns when its work is done.
 
@@ -125,6 +129,7 @@ def interleaved(
             run in any case.
         deadline: the latest end.
         meter: detects disturbed turns.
+        before: of each candidate but the reference, the undisturbed samples of earlier trials, which count as well.
 
     Raises:
         OutOfTime: even the minimum number of turns does not fit before the deadline.
@@ -134,7 +139,7 @@ def interleaved(
         runners = _warmed_up(candidates, settle, deadline)
         meter.ready()
         question = _Question(least, least_gain, regret)
-        times = _in_turns(runners, seconds, question, deadline, meter)
+        times = _in_turns(runners, seconds, question, deadline, meter, ((), *before) if before else [()] * len(runners))
         if not meter.is_busy():
             return times
         # A quiet machine might have shown what is still open.
@@ -167,10 +172,16 @@ class _Question:
 
 
 def _in_turns(
-    runners: Sequence[_Runner], seconds: float, question: _Question, deadline: Deadline, meter: Meter
+    runners: Sequence[_Runner],
+    seconds: float,
+    question: _Question,
+    deadline: Deadline,
+    meter: Meter,
+    before: Sequence[Pairs],
 ) -> list[Time]:
     running = list(range(len(runners)))
-    fewest = _fewest_turns(runners[0].once)
+    first_look = _fewest_turns(runners[0].once)
+    fewest = max(1, first_look - min((len(pairs) for pairs in before[1:]), default=0))
     begin = time.perf_counter()
     times: list[Time] = []
     for turn in range(MOST_TURNS):
@@ -186,7 +197,7 @@ def _in_turns(
             continue
         spent = time.perf_counter() - begin
         meter.look(turn + 1, now=turn + 1 == fewest or spent > seconds)
-        times = _times(runners, fewest, meter)
+        times = [_time(runners[0], *one, first_look, meter) for one in zip(runners, before, strict=True)]
         is_open = any(times[n].is_disturbed or question.may_win(times[n], times[0]) for n in running if n)
         if spent > seconds * (PATIENCE if is_open else 1.0) or _is_decided(times, running, question):
             break
@@ -318,23 +329,18 @@ def _is_decided(times: Sequence[Time], running: Sequence[int], question: _Questi
     return best is None or all(t is best or best.gain - t.gain > 3 * (t.error + best.error) for t in others)
 
 
-def _times(runners: Sequence[_Runner], fewest: int, meter: Meter) -> list[Time]:
-    return [_time(runners[0], runner, fewest, meter) for runner in runners]
-
-
-def _time(first: _Runner, runner: _Runner, fewest: int, meter: Meter) -> Time:
+def _time(first: _Runner, runner: _Runner, before: Pairs, fewest: int, meter: Meter) -> Time:
     limits = [meter.tolerated(each.waits) for each in (first, runner)]
     both = list(zip(first.turns, runner.turns, strict=False))
-    pairs: list[tuple[float, float]] = []
+    pairs = list(before)
     for turn, (theirs, own) in enumerate(both):
         reference, median = theirs.undisturbed(limits[0]), own.undisturbed(limits[1])
         if reference is not None and median is not None and meter.is_undisturbed(turn):
             pairs.append((reference, median))
     is_disturbed = len(pairs) < fewest
-    if is_disturbed:
-        pairs = [(theirs.median, own.median) for theirs, own in both]
-    found = paired([reference for reference, _ in pairs], [own for _, own in pairs], fewest)
-    return replace(found, is_disturbed=is_disturbed, least=runner.least)
+    counted = pairs if not is_disturbed else [(theirs.median, own.median) for theirs, own in both]
+    found = paired([reference for reference, _ in counted], [own for _, own in counted], fewest)
+    return replace(found, is_disturbed=is_disturbed, least=runner.least, pairs=tuple(pairs))
 
 
 def paired(reference: Sequence[float], own: Sequence[float], fewest: int) -> Time:

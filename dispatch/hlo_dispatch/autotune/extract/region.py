@@ -32,7 +32,7 @@ from hlo_dispatch.autotune.extract.extracted_module import (
 from hlo_dispatch.autotune.extract.library_call_slice import LibraryCallSlice
 from hlo_dispatch.autotune.extract.operand_ops import is_constant_expression, operand_ops_of
 from hlo_dispatch.autotune.extract.writer import ExtractedWriter
-from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
+from hlo_dispatch.autotune.run.running_time import DENSE_PER_NANOSECOND, RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.schema import InstructionProto
@@ -103,10 +103,18 @@ class RegionExtractor:
 
     def is_stock_within(self, seconds: float, match: Match) -> bool:
         """Whether stock's code for the region is estimated to take less than this; False where it is unknown."""
-        tops = self._top_level_ids(match) if match.library_call is None else match.node.producers
-        instruction_of = self._graph.instruction_of
         # An instruction's overhead does not count: a kernel call has it as well.
-        return self._running_times.are_within(seconds, [instruction_of[top] for top in tops], instruction_of)
+        return self._running_times.are_within(seconds, self._replaced(match), self._graph.instruction_of)
+
+    def stock_seconds(self, match: Match) -> float:
+        """Estimated time of stock's code for the region; by its arithmetic where that is unknown."""
+        known = self._running_times.of(self._replaced(match), self._graph.instruction_of)
+        return known if known is not None else match.multiply_adds / DENSE_PER_NANOSECOND * 1e-9
+
+    def _replaced(self, match: Match) -> list[InstructionProto]:
+        """The instructions of stock's code for the region."""
+        tops = self._top_level_ids(match) if match.library_call is None else match.node.producers
+        return [self._graph.instruction_of[top] for top in tops]
 
     def extract(self, match: Match) -> ExtractedModule | Refusal:
         """Extract the region; refused where alone it would take much longer than in its program."""

@@ -6,10 +6,18 @@ A compile or a run cannot be stopped, so it starts only if its estimated time fi
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+
+from hlo_dispatch.selection.measurements import Pairs
 
 
 class Unclear(Exception):
-    """Noise hid which is faster; the cost model decides, and another compile measures again."""
+    """Noise hid which is faster; the cost model decides, and another compile goes on measuring."""
+
+    def __init__(self, samples: Mapping[str, Pairs] | None = None) -> None:
+        """`samples`: as in a measurement, the undisturbed samples so far."""
+        super().__init__()
+        self.samples = samples or {}
 
 
 class OutOfTime(Unclear):
@@ -19,9 +27,14 @@ class OutOfTime(Unclear):
 class Deadline:
     """A deadline on this process's clock."""
 
-    def __init__(self, seconds: float = float("inf")) -> None:
-        """`seconds`: from now; infinite by default."""
-        self._at = time.perf_counter() + seconds
+    def __init__(self, seconds: float = float("inf"), reserved: float = 0.0) -> None:
+        """
+        Args:
+            seconds: from now; infinite by default.
+            reserved: seconds before the deadline for which nothing may be planned; what takes longer than planned may
+                use them.
+        """
+        self._at, self._reserved = time.perf_counter() + seconds, reserved
 
     @property
     def remaining(self) -> float:
@@ -38,7 +51,7 @@ class Deadline:
         Raises:
             OutOfTime: less remains.
         """
-        if seconds > self.remaining:
+        if seconds > self.remaining - self._reserved:
             raise OutOfTime
 
     def earlier(self, seconds: float) -> Deadline:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_dispatch.ir.entry_parameters import unread_parameters
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
 
@@ -28,11 +29,12 @@ _DIFFERENT_VALUES = 131_071
 def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str = MIXED) -> list[Any]:
     """Random NumPy arrays of these shapes.
 
-    Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are
-    small enough to be indices. Cholesky's matrices are positive definite; square ones of triangular systems, of
-    LU and of QR have a dominant diagonal, so that rounding is all that results differ by; Householder reflectors
-    shrink what they reflect. Matrices of a program with loops shrink what they multiply: else the smallest difference
-    would grow from one iteration to the next. Parameters that are named after a triangle are one.
+    Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are small
+    enough to be indices; what nobody reads is zeros. Cholesky's matrices are positive definite; square ones of
+    triangular systems, of LU and of QR have a dominant diagonal, so that rounding is all that results differ by;
+    Householder reflectors shrink what they reflect. Matrices of a program with loops shrink what they multiply: else
+    the smallest difference would grow from one iteration to the next. Parameters that are named after a triangle are
+    one.
     """
     random = np.random.default_rng(seed)
     operations = _operations(module)
@@ -42,8 +44,12 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     longest = max((size for shape in shapes for size in shape.dimensions), default=1)
     most = max((len(shape.dimensions) for shape in shapes), default=0)
     triangles = _triangles(module)
+    unread = unread_parameters(module)
     values: list[Any] = []
     for number, shape in enumerate(shapes):
+        if number in unread:
+            values.append(np.zeros(shape.dimensions, dtype_of(shape)))
+            continue
         value = _random(random, shape, kind)
         if (definite or dominant) and _is_square(shape):
             value = _well_conditioned(value, definite=definite)

@@ -38,6 +38,8 @@ NANOSECONDS_PER_INSTRUCTION = 300.0
 """Overhead of a top-level instruction; matters in loops of many short iterations."""
 NANOSECONDS_PER_LIBRARY_CALL = 1000.0
 """Overhead of a LAPACK call, which checks its arguments."""
+# They read no more of their operands than they give.
+_SLICES = frozenset(("slice", "dynamic-slice", "gather"))
 # With the work per element: transcendental functions take 10 to 20 operations.
 _COSTLY: dict[str, int] = dict.fromkeys(
     "exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10
@@ -129,9 +131,11 @@ class RunningTimes:
         return _work(instruction, [shape_of(by_id[operand].shape) for operand in instruction.operand_ids[:]]) * 1e-9
 
     def _fused(self, computation: ComputationProto, kind: str) -> float | None:
-        """Seconds for a fusion; a loop fusion computes each instruction once for each use of an element."""
+        """Seconds for a fusion; a loop fusion computes an element of each instruction once for each use."""
         by_id = {instruction.id: instruction for instruction in computation.instructions[:]}
         times = evaluations(computation) if kind == "kLoop" else {}
+        # Of one of several results the evaluations are not known.
+        fewest = 0.0 if shape_of(by_id[computation.root_id].shape).is_array else 1.0
         parts: list[float | None] = []
         for instruction in by_id.values():
             if instruction.opcode in _FREE:
@@ -141,7 +145,7 @@ class RunningTimes:
                 elements = shape_of(instruction.shape).elements
                 # Products inside of a loop fusion are plain loops.
                 slower = DENSE_PER_NANOSECOND / PLAIN_PER_NANOSECOND if instruction.opcode in ANCHORS else 1.0
-                seconds *= slower * max(1.0, times[instruction.id] / max(elements, 1))
+                seconds *= slower * max(fewest, times[instruction.id] / max(elements, 1))
             parts.append(seconds)
         return _sum(parts)
 
@@ -156,6 +160,8 @@ def _sum(parts: Sequence[float | None], more: float = 0.0) -> float | None:
 def _work(instruction: InstructionProto, operands: list[Shape]) -> float:
     """Nanoseconds of an instruction without expensive callees."""
     result = shape_of(instruction.shape)
+    if instruction.opcode in _SLICES:
+        return result.elements / ELEMENTS_PER_NANOSECOND
     # For tuples (a sort, a variadic reduction) the operands give the size.
     elements = max(result.elements if result.is_array else 0, *(o.elements for o in operands if o.is_array), 1)
     if instruction.opcode == "dot":

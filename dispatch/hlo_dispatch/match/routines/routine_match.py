@@ -59,6 +59,5 @@ def match_of_call(
         attributes=attributes,
         numerics=numerics,
         multiply_adds=math.prod(sizes) * min(sizes[-2:]),  # of a product of such matrices
-        is_streaming=routine.opcode in ("fft", "sort"),
         library_call=call,
     )

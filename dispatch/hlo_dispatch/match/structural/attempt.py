@@ -304,7 +304,6 @@ class Attempt:
             formula=spelling.pattern.formula,
             attributes=lambda: dict(attributes),
             numerics=lambda: spelling.pattern.numerics[output.shape.element_type],
-            is_streaming=True,  # the arithmetic of an expression is unknown
             scratch_bytes=scratch,
         )
 
