@@ -56,6 +56,7 @@ struct Computation {
   PyObject* protos = nullptr;
 
   Computation(std::string_view serialized, PyObject* list) : protos(list) {
+    instructions.reserve(static_cast<size_t>(PyList_Size(list)));
     WireReader reader(serialized);
     for (WireField field; reader.Next(&field);) {
       if (field.number == computation_field::kRoot) root = static_cast<int64_t>(field.integer);

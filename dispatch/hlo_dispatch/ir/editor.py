@@ -228,7 +228,7 @@ def commit(module: Module, editors: Collection[Editor]) -> set[int]:
             for new in editor.computations:
                 order[new.id] = len(order)
         order[computation.id] = len(order)
-    added = frozenset().union(*map(_added_opcodes, editors))
+    added = frozenset[str]().union(*map(_added_opcodes, editors))
     module.index(added)
     reached = module.reached()
     for place in reversed(range(len(computations))):

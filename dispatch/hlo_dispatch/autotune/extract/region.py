@@ -41,6 +41,8 @@ from hlo_dispatch.match.match import LibraryCall, Match
 
 _MAX_SLOWDOWN_ALONE = 4.0
 """Maximum ratio of a region's estimated time alone to that of its instructions in the program."""
+_PEELED = PEEL_RENAMES | {"copy"}
+"""What does not produce a value."""
 _REDUCTIONS = frozenset(("reduce", "reduce-window"))
 
 
@@ -51,6 +53,7 @@ class RegionExtractor:
         """`executions`: executions of the computation in one run of the program."""
         self._graph, self._digests, self._executions = graph, digests, executions
         self._running_times = RunningTimes(graph.module, digest_of=digests.of_computation)
+        self._inputs_digests: dict[int, bytes] = {}
         self._latest: tuple[Match, list[int], bool] | None = None
         """The latest match, its top-level instructions, and whether it shares fusions with other ones."""
 
@@ -96,6 +99,11 @@ class RegionExtractor:
         return hasher.hexdigest()
 
     def _digest_of_input(self, identifier: int) -> bytes:
+        if identifier not in self._inputs_digests:
+            self._inputs_digests[identifier] = self._find_digest_of_input(identifier)
+        return self._inputs_digests[identifier]
+
+    def _find_digest_of_input(self, identifier: int) -> bytes:
         instruction = self._graph.instruction_of[identifier]
         if is_small_constant(instruction):
             return instruction.literal.SerializeToString(deterministic=True)
@@ -155,16 +163,28 @@ class RegionExtractor:
 
     def _carried(self, tops: Sequence[int]) -> Iterable[tuple[int, int]]:
         """(input, result) for each loop-carried value that the region reads and writes."""
-        instruction_of, next_state = self._graph.instruction_of, self._next_state
+        elements, next_state = self._state_elements, self._next_state
         results = self._results(tops)
-        inputs = [i for i in self._inputs(tops) if not is_small_constant(i)]
-        for number, instruction in enumerate(inputs):
-            element = instruction_of[self._peel_bitcasts(instruction.id)]
-            if element.opcode == "get-tuple-element" and element.tuple_index < len(next_state):
-                of_state = instruction_of[element.operand_ids[0]].opcode == "parameter"
-                result = next_state[element.tuple_index]
-                if of_state and result in results and self._have_same_buffer_layout(instruction.id, result):
+        inputs = (i.id for i in self._inputs(tops) if not is_small_constant(i))
+        for number, identifier in enumerate(inputs):
+            element = elements.get(identifier)
+            if element is not None and element < len(next_state):
+                result = next_state[element]
+                if result in results and self._have_same_buffer_layout(identifier, result):
                     yield number, results.index(result)
+
+    @cached_property
+    def _state_elements(self) -> dict[int, int]:
+        """Id of an element of a parameter, or of a bitcast of one → its index in the parameter."""
+        found: dict[int, int] = {}
+        for identifier, instruction in self._graph.instruction_of.items():
+            opcode = instruction.opcode
+            if opcode == "get-tuple-element":
+                if self._graph.instruction_of[instruction.operand_ids[0]].opcode == "parameter":
+                    found[identifier] = instruction.tuple_index
+            elif opcode == "bitcast" and (element := found.get(instruction.operand_ids[0])) is not None:
+                found[identifier] = element
+        return found
 
     @cached_property
     def _next_state(self) -> list[int]:
@@ -290,7 +310,7 @@ class RegionExtractor:
     def _is_produced(self, instruction: InstructionProto) -> bool:
         if self._graph.value_of[instruction.id] in self._graph.static:
             return False
-        source = peel_instruction(instruction, PEEL_RENAMES | {"copy"}, self._graph.instruction_of)
+        source = peel_instruction(instruction, _PEELED, self._graph.instruction_of)
         return source.opcode not in ("parameter", "constant")
 
     def _is_consumed(self, result: int, inside: set[int]) -> bool:

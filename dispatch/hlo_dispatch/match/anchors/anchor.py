@@ -81,6 +81,8 @@ def fully_peeled(sources: Sequence[View], weight_views: Sequence[View]) -> tuple
     themselves with f32 sums, which is the same arithmetic with half the memory traffic. Likewise s8 and u8 with s32
     sums.
     """
+    if len(sources) == len(weight_views) == 1:
+        return sources[0], weight_views[0]
     for kinds, of_weights in (*(((kind,), kind) for kind in HALF_TYPES), (INTEGER_TYPES, INTEGER_WEIGHTS)):
         narrow_source = [view for view in sources if view.element_type in kinds]
         narrow_weights = [view for view in weight_views if view.element_type == of_weights]

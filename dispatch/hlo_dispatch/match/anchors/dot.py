@@ -43,9 +43,8 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
     batches = left.first_free
     if batches > _MAX_BATCH_DIMENSIONS:
         return Refusal("rank-unsupported", f"{batches} batch dimensions", node.name)
-    result = node.shape.strided_dimensions
-    rows, columns = merge_row_major(result[batches : right.first_free]), merge_row_major(result[right.first_free :])
-    if rows is None or columns is None:
+    destination = _matrix_of_result(node.shape.strided_dimensions, batches, right.first_free)
+    if destination is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
     sources = matrix_views(node.operands[0], left.batch, (left.free, left.contracting), around.results)
     weight_views = matrix_views(node.operands[1], right.batch, (right.contracting, right.free), around.results)
@@ -55,8 +54,6 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
     source, weights = fully_peeled(sources, weight_views)
     if converts and not {source.element_type, weights.element_type} <= INTEGER_TYPES:
         return Refusal("dot-dimensions", "an operand's integers do not lie as the product reads them", node.name)
-    destination = (*result[:batches], rows, columns)
-    destination = with_dense_strides(destination, destination)
     return Anchor(
         node=node,
         entry=entry,
@@ -68,6 +65,18 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
         covers=converts,
         value=converts[-1] if converts else None,
     )
+
+
+@lru_cache(maxsize=4096)
+def _matrix_of_result(
+    dimensions: tuple[Dimension, ...], batches: int, first_column: int
+) -> tuple[Dimension, ...] | None:
+    """The result's dimensions as (batch…, rows, columns); None: these do not lie behind one another."""
+    rows, columns = merge_row_major(dimensions[batches:first_column]), merge_row_major(dimensions[first_column:])
+    if rows is None or columns is None:
+        return None
+    found = (*dimensions[:batches], rows, columns)
+    return with_dense_strides(found, found)
 
 
 def merge_row_major(dimensions: Sequence[Dimension]) -> Dimension | None:

@@ -79,22 +79,24 @@ def _may_be_recurrent(module: Module, loop: InstructionProto) -> bool:
     """Whether the loop's body has products, and slices, as of the input of each step."""
     if not module.opcodes >= _NEEDED:
         return False
-    opcodes: set[str] = set()
+    missing = set(_NEEDED)
     pending = [_body_of(module, loop)]
-    while pending:
+    while pending and missing:
         for instruction in module.computations[pending.pop()].instructions[:]:
             opcode = instruction.opcode
-            opcodes.add(opcode)
+            missing.discard(opcode)
             if opcode == "fusion":
                 pending += instruction.called_computation_ids[:]
-    return opcodes >= _NEEDED
+    return not missing
 
 
 def _read(entry: Recurrent, node: Node, loop: CountedLoop) -> Match | Refusal | None:
     """None where no product reads a state, or the loop reads no sequence."""
+    if all(loop.stacked_input(value) is None for value in loop.body.nodes):
+        return None
     products = {dot: read_products(loop, dot) for dot in loop.body.nodes if dot.opcode == "dot"}
     states = {product.state for both in products.values() for product in both if product.state is not None}
-    if not states or all(loop.stacked_input(value) is None for value in loop.body.nodes):
+    if not states:
         return None
     try:
         mask = find_mask(loop.body)
