@@ -47,7 +47,7 @@ class BufferAliasing:
         """Id of a loop's or a branch's computation → an instruction that calls it."""
         return {
             called: instruction
-            for computation in self._module.proto.computations[:]
+            for computation, _ in self._module.control_flow_computations()
             for instruction in computation.instructions[:]
             if instruction.opcode in ("while", "conditional")
             for called in instruction.called_computation_ids[:]

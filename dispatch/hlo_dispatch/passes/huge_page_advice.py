@@ -15,7 +15,7 @@ from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.kernel_call import KernelCall, is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto
-from hlo_dispatch.ir.shape import row_major
+from hlo_dispatch.ir.shape import row_major, shape_of
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.vendor import registry
 
@@ -31,6 +31,8 @@ def advise_huge_pages(module: Module, _: PassContext) -> set[int]:
     """Insert the advice into a module with kernel calls, if its buffers are large."""
     if not any(_has_kernel_call(computation) for computation, _ in module.control_flow_computations()):
         return set()
+    if _most_bytes(module) < LEAST_BYTES:
+        return set()
     sizes = [size for size in fresh_buffers(module) if size >= LEAST_BYTES]
     if not sizes:
         return set()
@@ -43,6 +45,17 @@ def advise_huge_pages(module: Module, _: PassContext) -> set[int]:
     for identifier in first:
         editor.add_control_dependency(identifier, advice.id)
     return commit(module, [editor])
+
+
+def _most_bytes(module: Module) -> int:
+    """An upper bound of the bytes of all buffers: that every value has its own."""
+    return sum(
+        shape_of(shape).bytes
+        for computation, _ in module.control_flow_computations()
+        for instruction in computation.instructions[:]
+        if instruction.opcode not in _WITHOUT_WORK
+        for shape in instruction.shape.tuple_shapes[:] or (instruction.shape,)
+    )
 
 
 def _has_kernel_call(computation: ComputationProto) -> bool:
