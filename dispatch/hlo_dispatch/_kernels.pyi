@@ -92,6 +92,28 @@ def flat_graph(
 def opcodes_and_names(serialized: bytes, /) -> tuple[set[str], set[str]]:
     """The opcodes of a serialized HloModuleProto, and the names of its computations and instructions."""
 
+def grow_region(
+    entry: Any,
+    is_owned: Callable[[Any], bool],
+    is_materialized: Callable[[Any], bool],
+    scalar_constant: Callable[[Any], float | None],
+    opcodes: AbstractSet[str],
+    types: AbstractSet[str],
+    float_types: AbstractSet[str],
+    most_nodes: int,
+    most_exits: int,
+    /,
+) -> tuple[tuple[Any, ...], tuple[int, ...], list[float]]:
+    """The nodes, the positions of exits among them, and the constants of an elementwise region (match/).
+
+    Its nodes have one of these opcodes and element types, its exits one of these float types.
+    """
+
+def region_structure(
+    entry: Any, nodes: tuple[Any, ...], scalar_constant: Callable[[Any], float | None], /
+) -> tuple[object, ...]:
+    """A key without names of the function that a region's nodes compute of its entry."""
+
 def library_path() -> str:
     """Return the file of the library that all of this is in, libhlo_dispatch_kernels.so."""
 

@@ -7,7 +7,8 @@ namespace {
 struct Names {
   Owned index = Name("index"), opcode = Name("opcode"), shape = Name("shape"), operands = Name("operands"),
         users = Name("users"), proto = Name("proto"), producers = Name("producers"),
-        top_level_id = Name("top_level_id"), is_live_out = Name("is_live_out"), scalar = Name("scalar");
+        top_level_id = Name("top_level_id"), is_live_out = Name("is_live_out"),
+        has_control_predecessors = Name("has_control_predecessors"), scalar = Name("scalar");
 
   static Owned Name(const char* text) { return Checked(PyUnicode_InternFromString(text)); }
 };
@@ -23,6 +24,7 @@ void SetAttributes(PyObject* node, const Names& names, const Value& value, const
   Set(node, names.shape, shapes.Shape(value.shape));
   Set(node, names.proto, value.proto);
   Set(node, names.scalar, Py_False);
+  Set(node, names.has_control_predecessors, value.waits ? Py_True : Py_False);
   Owned producers = Checked(PyList_New(static_cast<Py_ssize_t>(value.producers.size())));
   for (size_t place = 0; place < value.producers.size(); ++place) {
     PyList_SetItem(producers.get(), static_cast<Py_ssize_t>(place), Integer(value.producers[place]).release());

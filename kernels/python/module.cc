@@ -7,6 +7,7 @@
 #include "hlo_dispatch/kernels.h"
 #include "python/attributes.h"
 #include "python/digests.h"
+#include "python/elementwise_region.h"
 #include "python/flat_graph.h"
 #include "python/interop.h"
 #include "python/names.h"
@@ -293,6 +294,11 @@ PyMethodDef methods[] = {
      "(nodes, value_of, instruction_of, members, narrow_of, root, shapes)"},
     {"opcodes_and_names", Python<OpcodesAndNames>, METH_O,
      "opcodes_and_names(serialized) -> (opcodes, names): sets of those that a module has."},
+    {"grow_region", Python<GrowRegion>, METH_VARARGS,
+     "grow_region(entry, is_owned, is_materialized, scalar_constant, opcodes, types, float types, most nodes, most "
+     "exits) -> (nodes, exits, constants)"},
+    {"region_structure", Python<RegionStructure>, METH_VARARGS,
+     "region_structure(entry, nodes, scalar_constant) -> a key of the function that they compute"},
     {"library_path", Python<LibraryPath>, METH_NOARGS,
      "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},

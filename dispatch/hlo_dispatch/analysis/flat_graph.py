@@ -34,6 +34,7 @@ class Node:
     """A value of the flat graph: one instruction, however often XLA wrote it."""
 
     __slots__ = (
+        "has_control_predecessors",
         "index",
         "is_live_out",
         "opcode",
@@ -57,6 +58,7 @@ class Node:
         """Distinct nodes that have this one as an operand."""
         self.proto = proto
         """The instruction (the first one seen) that computes this value."""
+        self.has_control_predecessors = len(proto.control_predecessor_ids) > 0
         self.producers: list[int] = []
         """Ids of the top-level instructions that compute this value, alone or inside a fusion."""
         self.top_level_id: int | None = None

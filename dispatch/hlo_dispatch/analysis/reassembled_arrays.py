@@ -108,7 +108,7 @@ class _Parts:
             dimensions: of the value, over the result's buffer.
             offset: of its first element there.
         """
-        if node.proto.control_predecessor_ids or node.shape.element_type != self.result.shape.element_type:
+        if node.has_control_predecessors or node.shape.element_type != self.result.shape.element_type:
             return False
         if node.opcode == "concatenate":
             self.inside.add(node)

@@ -30,7 +30,7 @@ def stacked_slice(node: Node) -> StackedSlice | None:
     source = _without_bitcasts(node)
     if source.opcode != "dynamic-slice" or source.shape.element_type != node.shape.element_type:
         return None
-    if source.proto.control_predecessor_ids:
+    if source.has_control_predecessors:
         return None  # the slice is read at a certain time
     shape, sizes = source.operands[0].shape, source.shape.dimensions
     stack = _without_bitcasts(source.operands[0])

@@ -243,7 +243,7 @@ def _may_peel(node: Node, policy: PeelingPolicy) -> bool:
         allowed = node.operands[0].shape.element_type == node.shape.element_type
     else:
         allowed = opcode == "copy" and is_bitcast_copy(node)
-    return allowed and not node.proto.control_predecessor_ids
+    return allowed and not node.has_control_predecessors
 
 
 def _broadcast_strides(node: Node) -> list[int]:
@@ -284,7 +284,7 @@ def follow(view: View, user: Node, policy: PeelingPolicy) -> View | None:
     Args:
         policy: of layouts and of types alone.
     """
-    if user.opcode not in policy or user.opcode == "reshape" or user.proto.control_predecessor_ids:
+    if user.opcode not in policy or user.opcode == "reshape" or user.has_control_predecessors:
         return None
     if user.opcode == "bitcast":
         same_bytes = user.shape.element_type == view.element_type

@@ -8,10 +8,8 @@ y = f(x) whatever its spelling. Evaluation omits the roundings to bf16 that XLA 
 
 from __future__ import annotations
 
-import heapq
 import struct
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +19,7 @@ from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES
 from hlo_dispatch.pattern.functions import FUNCTIONS
+from hlo_dispatch.process.native import native
 
 Array = np.ndarray[Any, np.dtype[Any]]
 REGION_TYPES = FLOAT_TYPES | {"pred"}
@@ -104,19 +103,7 @@ class ElementwiseRegion(NamedTuple):
 
     def structure(self) -> tuple[object, ...]:
         """A name-free key of the computed function: regions with equal keys are the same function."""
-        place: dict[Node, int] = {self.entry: -1} | {node: position for position, node in enumerate(self.nodes)}
-        return tuple(
-            [
-                (
-                    node.opcode,
-                    node.shape.element_type,
-                    node.proto.comparison_direction if node.opcode == "compare" else "",
-                    # Positions and constants are both numbers: a tuple keeps them apart.
-                    tuple([(place[o],) if o in place else scalar_constant(o) for o in node.operands]),
-                )
-                for node in self.nodes
-            ]
-        )
+        return native().region_structure(self.entry, self.nodes, scalar_constant)
 
     def evaluate(self, x: Array) -> list[Array]:
         """Evaluates f(x) at each exit, in float64; `x` is float64 of any length."""
@@ -215,56 +202,15 @@ def grow_region(
         is_owned: whether another match owns an instruction; the region ends in front of it.
         is_materialized: whether a value must stay in memory; the region may end in one but not continue past it.
     """
-    nodes: list[Node] = []
-    inside = {entry}
-    exits: list[int] = []
-    constants: list[float] = []
-    open_uses = {entry: len(entry.users) + is_materialized(entry)}
-    queue = [(user.index, user) for user in entry.users]
-    heapq.heapify(queue)
-    queued = set(entry.users)
-    while queue and len(nodes) < _MAX_REGION and len(exits) < _MAX_EXITS:
-        _, node = heapq.heappop(queue)
-        found = None if is_owned(node) or node.opcode not in _REGION_OPCODES else _includable(node, entry, inside)
-        if found is None:
-            break
-        constants += found
-        inside.add(node)
-        nodes.append(node)
-        operands = node.operands
-        for operand in operands if len(operands) == 1 else dict.fromkeys(operands):
-            if operand in open_uses:
-                open_uses[operand] -= 1
-                if not open_uses[operand]:
-                    del open_uses[operand]
-        # Materialization is a use that no node of the region closes.
-        open_uses[node] = len(node.users) + is_materialized(node)
-        if len(open_uses) == 1 and node in open_uses and node.shape.element_type in FLOAT_TYPES:
-            exits.append(len(nodes) - 1)
-        for user in node.users:
-            if user not in queued:
-                queued.add(user)
-                heapq.heappush(queue, (user.index, user))
-    if exits:
-        nodes = nodes[: exits[-1] + 1]
-    return ElementwiseRegion(entry, tuple(nodes) if exits else (), tuple(exits), tuple(dict.fromkeys(constants)))
-
-
-def _includable(node: Node, entry: Node, inside: AbstractSet[Node]) -> list[float] | None:
-    """The scalar constants that an elementwise `node` adds if it belongs to the region, else None."""
-    shape = node.shape
-    if shape.element_type not in REGION_TYPES or shape.elements != entry.shape.elements:
-        return None
-    constants: list[float] = []
-    for operand in node.operands:
-        if operand in inside:
-            # Elements must keep their memory order: only a bitcast may change their indices.
-            if operand.shape is not shape and node.opcode != "bitcast" and operand.shape.strides != shape.strides:
-                return None
-            continue
-        # Most are known already.
-        value = operand.scalar if operand.scalar is not False else scalar_constant(operand)
-        if value is None:
-            return None
-        constants.append(value)
-    return constants
+    nodes, exits, constants = native().grow_region(
+        entry,
+        is_owned,
+        is_materialized,
+        scalar_constant,
+        _REGION_OPCODES,
+        REGION_TYPES,
+        FLOAT_TYPES,
+        _MAX_REGION,
+        _MAX_EXITS,
+    )
+    return ElementwiseRegion(entry, nodes, exits, tuple(dict.fromkeys(constants)))

@@ -37,7 +37,7 @@ def windows_before(node: Node, graph: FlatGraph, word: str) -> Node | None:
 
 def reduces(node: Node, graph: FlatGraph, word: str) -> bool:
     """Whether it is a maximum ("maximum") or a sum ("add") that starts from the neutral element."""
-    if len(node.operands) != 2 or node.proto.control_predecessor_ids or not node.shape.is_array:
+    if len(node.operands) != 2 or node.has_control_predecessors or not node.shape.is_array:
         return False
     start = scalar_constant(node.operands[1])
     if start is None or not (start == 0 if word == "add" else start <= NEUTRAL_MAXIMUM_BOUND):

@@ -100,7 +100,7 @@ def _is_exact(value: float, element_type: str) -> bool:
 
 def _answers(result: Node, value: Node, user: Node, low: float, high: float) -> bool:
     """Whether `user` compares `value` with a constant, and the same comparison of `result` gives the same mask."""
-    if user.opcode != "compare" or user.index < result.index or user.proto.control_predecessor_ids:
+    if user.opcode != "compare" or user.index < result.index or user.has_control_predecessors:
         return False
     direction, (left, right) = user.proto.comparison_direction, user.operands
     if right is value:

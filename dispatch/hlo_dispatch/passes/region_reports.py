@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
@@ -115,9 +117,9 @@ def _metadata(plan: ComputationPlan, node: Node, match: Match | None) -> OpMetad
     """The anchor's metadata; XLA drops it from some products, so else that of the nearest instruction."""
     if node.proto.metadata.op_name:
         return node.proto.metadata
-    producers = [plan.graph.instruction_of[producer].metadata for producer in node.producers]
-    covered = [member.proto.metadata for member in match.covered] if match is not None else []
-    return next((m for m in (*producers, *covered) if m.op_name), node.proto.metadata)
+    producers = (plan.graph.instruction_of[producer] for producer in node.producers)
+    covered = (member.proto for member in (match.covered if match is not None else ()))
+    return next((i.metadata for i in chain(producers, covered) if i.metadata.op_name), node.proto.metadata)
 
 
 def _source(metadata: OpMetadataProto, frames: StackFrameIndexProto) -> str:

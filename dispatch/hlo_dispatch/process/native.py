@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hlo_dispatch.errors import LibraryError
 
 
+@cache
 def native() -> Any:
     """The module `hlo_dispatch._kernels`; its functions have docstrings.
 

@@ -118,7 +118,7 @@ def unsupported_types(node: Node, types: AbstractSet[str] = COMPUTED_TYPES) -> R
             return Refusal("dynamic-shape", f"{shape} has a dimension known only at run time", value.name)
         if shape.elements == 0:
             return Refusal("zero-size", f"{shape} has no elements", value.name)
-    if node.proto.control_predecessor_ids:
+    if node.has_control_predecessors:
         return Refusal("control-dependency", "the instruction has control predecessors", node.name)
     algorithm = node.proto.precision_config.algorithm
     if algorithm:
@@ -169,7 +169,7 @@ def converted_sums(node: Node, around: Surroundings) -> tuple[Node, ...] | Refus
             break
         (value,) = value.users
         found.append(value)
-        if value.proto.control_predecessor_ids:
+        if value.has_control_predecessors:
             return Refusal("control-dependency", "the instruction has control predecessors", value.name)
     source = found[-2] if len(found) > 1 else node
     is_number = value.opcode == "convert" and value.shape.element_type == "f32"

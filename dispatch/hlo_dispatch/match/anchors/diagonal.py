@@ -59,7 +59,7 @@ def diagonal_step(
 
 def _keeps_diagonal(select: Node, value: Node, channels: set[int]) -> bool:
     """Whether the node selects the value where its two channel numbers are equal, and 0 elsewhere."""
-    if select.opcode != "select" or select.operands[1] is not value or select.proto.control_predecessor_ids:
+    if select.opcode != "select" or select.operands[1] is not value or select.has_control_predecessors:
         return False
     condition, _, other = select.operands
     if scalar_constant(other) != 0.0 or condition.opcode != "compare" or condition.proto.comparison_direction != "EQ":
@@ -83,7 +83,7 @@ def _counted_dimension(node: Node) -> int | None:
 
 def _summed_dimension(total: Node, value: Node, computations: Mapping[int, ComputationProto]) -> int | None:
     """The one dimension of `value` over which `total` is the sum."""
-    if len(total.operands) != 2 or total.operands[0] is not value or total.proto.control_predecessor_ids:
+    if len(total.operands) != 2 or total.operands[0] is not value or total.has_control_predecessors:
         return None
     if total.opcode not in ("reduce", "reduce-window") or scalar_constant(total.operands[1]) != 0.0:
         return None

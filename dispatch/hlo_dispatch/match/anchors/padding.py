@@ -38,7 +38,7 @@ def peel_pad(source: View, window: Mapping[str, Any], convolution: Node, results
     """
     pad, given = pad_of(source.node)
     as_it_is = PeeledPad(source, dict(window), ())
-    if pad.opcode != "pad" or pad.proto.control_predecessor_ids or scalar_constant(pad.operands[1]) != 0.0:
+    if pad.opcode != "pad" or pad.has_control_predecessors or scalar_constant(pad.operands[1]) != 0.0:
         return as_it_is
     edges = edges_of(pad)
     numbers = [dimension_number(dimension, pad) for dimension in source.dimensions]

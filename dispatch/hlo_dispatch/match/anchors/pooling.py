@@ -161,7 +161,7 @@ class Pooled(NamedTuple):
 def _past_pad(node: Node, value: Node, padding: Padding, algorithm: str) -> Pooled:
     as_it_is = Pooled(value, padding, ())
     pad, given = pad_of(value)
-    if pad.opcode != "pad" or pad.proto.control_predecessor_ids:
+    if pad.opcode != "pad" or pad.has_control_predecessors:
         return as_it_is
     edges = edges_of(pad)
     if edges is None or not edges.keys() <= padding.keys():

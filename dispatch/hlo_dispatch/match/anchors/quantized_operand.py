@@ -61,7 +61,7 @@ def quantized_operand(operand: Node, results: AbstractSet[Node]) -> QuantizedOpe
     zeros, zero = None, 0.0
     while True:
         node = view.node
-        if node in results or not node.operands or node.proto.control_predecessor_ids:
+        if node in results or not node.operands or node.has_control_predecessors:
             return None
         found: View | None
         if node.opcode == "convert" and node.operands[0].shape.element_type not in COMPUTED_TYPES:

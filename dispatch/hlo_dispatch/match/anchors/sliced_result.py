@@ -86,7 +86,7 @@ def _up_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodeP
     value = anchor.result
     while len(value.users) == 1 and not is_materialized(value):
         user = value.users[0]
-        if is_owned(user) or user.proto.control_predecessor_ids:
+        if is_owned(user) or user.has_control_predecessors:
             break
         if user.opcode == "slice":
             return [*passed, user]

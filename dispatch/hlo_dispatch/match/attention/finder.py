@@ -171,7 +171,7 @@ class _Attempt:
 
     def _divided(self, view: View, user: Node, exponentials: View) -> View | None:
         """The view behind a division by the sum of exponentials; None: `user` is something else."""
-        if user.opcode not in ("divide", "multiply") or user.proto.control_predecessor_ids:
+        if user.opcode not in ("divide", "multiply") or user.has_control_predecessors:
             return None
         number = user.operands.index(view.node)
         if number == 1 and user.opcode == "divide":
@@ -194,7 +194,7 @@ class _Attempt:
                 dependent.add(node)
         covered = [node for node in sorted(self._matched, key=lambda node: node.index) if node in dependent]
         for node in covered:
-            if node.proto.control_predecessor_ids:
+            if node.has_control_predecessors:
                 raise NotAttention(Refusal("control-dependency", "the instruction has control predecessors", node.name))
             needed = None if node is last else _reader_outside(node, dependent)
             if needed is not None:

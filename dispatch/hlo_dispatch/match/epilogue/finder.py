@@ -211,7 +211,7 @@ def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -
         if not entry.gives(kind):
             return part.result, f"{entry.name} does not give {kind}"
         for node in part.nodes:
-            if node.proto.control_predecessor_ids:
+            if node.has_control_predecessors:
                 return node, "the instruction has control predecessors"
     return None
 

@@ -38,7 +38,7 @@ class LoopRoles:
         if initial.opcode != "tuple" or initial.users != [node] or node.is_live_out:
             refuse("the loop's state is passed on as a whole", node)
         replaced = (node, initial, *initial.operands, *node.users)
-        waiting = next((one for one in replaced if one.proto.control_predecessor_ids), None)
+        waiting = next((one for one in replaced if one.has_control_predecessors), None)
         if waiting is not None:
             refuse("the instruction has control predecessors", waiting, "control-dependency")
         read = (product for both in products.values() for product in both)

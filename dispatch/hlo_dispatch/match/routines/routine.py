@@ -140,7 +140,7 @@ def _unsupported_call(node: Node, routine: Routine, dtype: str, shapes: tuple[Sh
         sentence = f"{node.operands[0].shape} is not {' or '.join(types)}"
         return Refusal("dtype-unsupported", sentence, node.name)
     parts = (user for user in node.users if user.opcode == "get-tuple-element")
-    waiting = next((value for value in (node, *parts) if value.proto.control_predecessor_ids), None)
+    waiting = next((value for value in (node, *parts) if value.has_control_predecessors), None)
     if waiting is not None:
         return Refusal("control-dependency", "the instruction has control predecessors", waiting.name)
     if node.is_live_out and node.shape.element_type == "tuple":

@@ -311,7 +311,7 @@ class Attempt:
         """The reason why the call cannot replace the covered instructions; None: it can."""
         covered = bound.covered
         for node in covered:
-            if node.proto.control_predecessor_ids:
+            if node.has_control_predecessors:
                 return "%{0} must run after another instruction", node.name
             if node is output:
                 continue

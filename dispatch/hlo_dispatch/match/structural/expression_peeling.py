@@ -30,7 +30,7 @@ class ExpressionPeeling:
 
     def can_peel(self, node: Node) -> bool:
         """Whether `node` is its operand under another float type or shape."""
-        if node.opcode not in PEEL_ROUNDING_AND_SHAPES or node.proto.control_predecessor_ids:
+        if node.opcode not in PEEL_ROUNDING_AND_SHAPES or node.has_control_predecessors:
             return False
         source = node.operands[0].shape
         if node.opcode in PEEL_ROUNDING:
@@ -88,7 +88,7 @@ class ExpressionPeeling:
     ) -> bool:
         """Whether `node` belongs to the region; records its constants and tensor operands then."""
         elementwise = node.opcode in ELEMENTWISE or self.can_peel(node)
-        if not elementwise or node.shape.element_type not in REGION_TYPES or node.proto.control_predecessor_ids:
+        if not elementwise or node.shape.element_type not in REGION_TYPES or node.has_control_predecessors:
             return False
         if node.shape.elements != result.shape.elements:
             return False

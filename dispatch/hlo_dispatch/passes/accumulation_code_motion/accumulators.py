@@ -147,7 +147,7 @@ class _Expression:
             return None
         expression = tuple(sorted(self._inside, key=lambda node: node.index))
         found = Accumulator(self._element, self._result, expression, tuple(self._summands))
-        return None if any(node.proto.control_predecessor_ids for node in found.covered) else found
+        return None if any(node.has_control_predecessors for node in found.covered) else found
 
     def _follow_element(self) -> bool:
         """Follow the element's only use to the result; whether it is added to there, once and with factor 1."""
