@@ -100,6 +100,27 @@ ROOT r = f32[] custom-call(u), custom_call_target="a"
     assert 4 <= entry(body)[0] < 4.1
 
 
+FUSED = f"""
+fused {{
+  x = {SIDE} parameter(0)
+  y = {SIDE} %s(x)%s
+  ROOT z = {SIDE} add(y, y)
+}}
+ENTRY main {{
+  p = {SIDE} parameter(0)
+  {call("a", "p")}
+  f = {SIDE} fusion(a), kind=kLoop, calls=fused
+  ROOT r = f32[] custom-call(f), custom_call_target="a"
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("opcode", "more", "expected"), [("negate", "", 4), ("transpose", ", dimensions={1,0}", 8)], ids=["alike", "turned"]
+)
+def test_a_fusion_overwrites_what_it_reads_element_by_element(opcode: str, more: str, expected: float) -> None:
+    assert megabytes(FUSED % (opcode, more))[0] == expected
+
+
 def layers(weights, x):
     for weight in weights:
         x = jnp.tanh(x @ weight)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hlo_dispatch.analysis.in_place_updates import writes_in_place
 from hlo_dispatch.analysis.live_range import LiveRange
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import FORWARDS
+from hlo_dispatch.ir.opcode import ELEMENTWISE, FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import shape_of
 
@@ -23,6 +23,8 @@ _OWN_BUFFERS = frozenset(("constant", "parameter"))
 _RENAMES = FORWARDS | {"get-tuple-element"}
 _NO_WORK = _OWN_BUFFERS | _RENAMES
 _CALLS = frozenset(("call", "conditional", "while"))
+_ELEMENTWISE = ELEMENTWISE | {"bitcast-convert", "copy", "tuple"}
+"""Opcodes that read an operand's element where they write the result's, and what gathers such results."""
 _FRESH = frozenset(("call", "conditional"))
 """Opcodes that may update in place, but whose results have their own buffers."""
 
@@ -116,6 +118,7 @@ class _LiveRanges:
         """Peak of the live bytes of these values, including the peaks of called loops and computations."""
         count = 2 * len(self._instructions)
         begin, end = [0] * count, [0] * count
+        overwriting = {value.first for value in values if value.may_overwrite}
         for value in values:
             begin[value.first] += value.bytes
             end[value.last] += value.bytes
@@ -125,7 +128,7 @@ class _LiveRanges:
             live += begin[place]
             if instruction.opcode in _CALLS and place % 2 == 0:
                 most = max(most, live + max(self._most[called] for called in instruction.called_computation_ids[:]))
-            if instruction.opcode != "fusion":
+            if place not in overwriting:
                 most = max(most, live)
             live -= end[place]
             most = max(most, live)
@@ -160,7 +163,28 @@ class _LiveRanges:
         return [self._values_of(same)] if same else []
 
     def _new_values(self, place: int, instruction: InstructionProto) -> _Elements:
-        is_fused = instruction.opcode == "fusion"
-        values = [LiveRange(shape_of(shape).bytes, place, place, is_fused) for shape in _shapes(instruction)]
+        sizes = [shape_of(shape).bytes for shape in _shapes(instruction)]
+        is_large = instruction.opcode == "fusion" and max(sizes, default=0) >= MIN_SHARED_BYTES
+        may_overwrite = is_large and self._may_overwrite(instruction)
+        values = [LiveRange(size, place, place, may_overwrite) for size in sizes]
         self._values += values
         return [[value] for value in values]
+
+    def _may_overwrite(self, fusion: InstructionProto) -> bool:
+        """Whether an operand has the shape of a result and is read by elementwise instructions alone, as XLA's
+        dataflow analysis wants it for a shared buffer."""
+        shapes = _shapes(fusion)
+        alike = [
+            number for number, operand in enumerate(fusion.operand_ids[:]) if self._protos[operand].shape in shapes
+        ]
+        if not alike:
+            return False
+        fused = self._module.computations[fusion.called_computation_ids[0]].instructions[:]
+        read_otherwise = set[int]()
+        for inner in reversed(fused):
+            if inner.id in read_otherwise or inner.opcode not in _ELEMENTWISE:
+                read_otherwise.update(inner.operand_ids[:])
+        return any(
+            inner.opcode == "parameter" and inner.parameter_number in alike and inner.id not in read_otherwise
+            for inner in fused
+        )
