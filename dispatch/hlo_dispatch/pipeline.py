@@ -23,6 +23,7 @@ from hlo_dispatch.passes.call_groups.grouping import group_calls
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.dispatch import lower
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
+from hlo_dispatch.passes.loop_weights import find_loop_weights
 from hlo_dispatch.passes.match_and_select import flatten, match_and_select
 from hlo_dispatch.passes.narrow_stacks import narrow_stacks
 from hlo_dispatch.passes.narrow_updates import narrow_updates
@@ -61,10 +62,13 @@ _NARROW = Pass("narrow in-place updates", narrow_updates)
 _NARROW_STACKS = Pass("narrow stacks", narrow_stacks)
 _ACCUMULATIONS = Pass("accumulation code motion", move_accumulations)
 _FLATTEN = Pass("flatten", flatten)
+_LOOP_WEIGHTS = Pass("loop weights", find_loop_weights)
 _SELECT = Pass("match and select", match_and_select)
 _LOWER = Pass("lower", lower, is_decisive=True)
 _SMALL_CALLS = Pass("undoing of small calls", undo_small_calls)
 _STRIDES = Pass("stride propagation", propagate_strides)
+_PREPACKING = Pass("prepacking", prepack)
+_HOISTING = Pass("loop-invariant code motion", hoist_loop_invariants)
 _GROUPING = Pass("call grouping", group_calls)
 _PADDING = Pass("async padding", insert_async_padding)
 _HUGE_PAGES = Pass("huge-page advice", advise_huge_pages)
@@ -78,10 +82,13 @@ JIT = (
     _NARROW_STACKS,
     _STACKS,
     _FLATTEN,
+    _LOOP_WEIGHTS,
     _SELECT,
     _LOWER,
     _SMALL_CALLS,
     _STRIDES,
+    _PREPACKING,
+    _HOISTING,
     _GROUPING,
     _PADDING,
     _HUGE_PAGES,
@@ -93,12 +100,12 @@ REGION = (_NARROW, _STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _
 where it was found."""
 FROZEN = (
     Pass("outlining of narrowed weights", outline_narrowed_weights),
-    *(one for one in JIT if one not in (_GROUPING, _HUGE_PAGES)),
+    *(one for one in JIT if one not in (_LOOP_WEIGHTS, _PREPACKING, _HOISTING, _GROUPING, _HUGE_PAGES)),
 )
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
-    Pass("prepacking", prepack),
-    Pass("loop-invariant code motion", hoist_loop_invariants),
+    _PREPACKING,
+    _HOISTING,
     Pass("partition", split_off_prologue),
     _GROUPING,
     Pass("buffer coalescing", coalesce_buffers),

@@ -72,6 +72,9 @@ def test_a_region_is_measured_as_a_module_is_compiled() -> None:
         "gathering of small loops",
         "in-place parts",
         "narrow stacks",
+        "loop weights",
+        "prepacking",
+        "loop-invariant code motion",
         "huge-page advice",
     )
     assert names(REGION) == [name for name in names(JIT) if name not in others]

@@ -1,13 +1,15 @@
 """Binding-time analysis: classifies a module's values as static (computable before a call) or dynamic.
 
 A static value depends on frozen parameters and constants only. Loop bodies and branches are separate computations: a
-loop-invariant element of a body's tuple is static inside where it is static outside.
+loop-invariant element of a body's tuple is static inside where it is static outside, and where it is one of the loop's
+weights, which are preprocessed in front of the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.stacked_slices import slices_of
@@ -21,6 +23,7 @@ _PURE = ELEMENTWISE | LOOP_FUSIBLE | PURE_WITH_FIELDS | {
     "real", "remainder", "scatter", "sort", "topk", "triangular-solve", "tuple",
 }  # fmt: skip
 _CALLS = frozenset(("call", "conditional", "fusion", "while"))
+NO_WEIGHTS: Mapping[int, AbstractSet[int]] = MappingProxyType({})
 
 
 def static_values(graph: FlatGraph, static_inputs: AbstractSet[int]) -> set[Node]:
@@ -76,13 +79,17 @@ def is_parameter_element(node: Node) -> bool:
 
 
 def static_inputs_by_computation(
-    module: Module, frozen: AbstractSet[int], graph_of: Callable[[int], FlatGraph]
+    module: Module,
+    frozen: AbstractSet[int],
+    graph_of: Callable[[int], FlatGraph],
+    loop_weights: Mapping[int, AbstractSet[int]] = NO_WEIGHTS,
 ) -> Mapping[int, AbstractSet[int]]:
     """Id of the entry, of each loop body and of each branch → its static inputs, as for `static_values`.
 
     Args:
         frozen: numbers of the entry's frozen parameters.
         graph_of: id of a computation → its flat view.
+        loop_weights: id of a loop's body → invariant elements of its state that are static inside in any case.
     """
     found: dict[int, AbstractSet[int]] = {module.entry.id: frozen}
     pending = [module.entry.id]
@@ -95,6 +102,7 @@ def static_inputs_by_computation(
                 static_elements = _invariant_elements(module, graph, instruction, called, operand) & _static_elements(
                     graph, operand, static
                 )
+                static_elements |= loop_weights.get(called, frozenset())
                 if called in found:
                     static_elements &= found[called]  # it has two call sites
                 if static_elements != found.get(called):
@@ -143,7 +151,10 @@ def _invariant_elements(
 
 
 def static_by_computation(
-    module: Module, graphs: Mapping[int, FlatGraph], frozen: AbstractSet[int]
+    module: Module,
+    graphs: Mapping[int, FlatGraph],
+    frozen: AbstractSet[int],
+    loop_weights: Mapping[int, AbstractSet[int]] = NO_WEIGHTS,
 ) -> Mapping[int, AbstractSet[Node]]:
     """Id of a computation → its static values, with slices of static stacked weights that only products read.
 
@@ -153,9 +164,11 @@ def static_by_computation(
     Args:
         graphs: flat views by computation id: the entry, loop bodies and branches.
         frozen: numbers of the entry's frozen parameters.
+        loop_weights: as for `static_inputs_by_computation`.
     """
     found: dict[int, AbstractSet[Node]] = {}
-    for identifier, static_inputs in static_inputs_by_computation(module, frozen, graphs.__getitem__).items():
+    inputs = static_inputs_by_computation(module, frozen, graphs.__getitem__, loop_weights)
+    for identifier, static_inputs in inputs.items():
         static = static_values(graphs[identifier], static_inputs)
         slices = slices_of(graphs[identifier], static)
         found[identifier] = static.union(node for node in slices if _has_only_products(node))

@@ -122,15 +122,18 @@ class MeasurementRequests:
         frozen: AbstractSet[int] = frozenset(),
         stock: Module | None = None,
         widened: AbstractSet[int] = frozenset(),
+        *,
+        has_loop_weights: bool = False,
     ) -> None:
         """
         Args:
             frozen: numbers of the frozen parameters.
             widened: further ones, of narrower stored types, whose preprocessing no run of the program does either.
             stock: the module as XLA made it, where code was moved before matching.
+            has_loop_weights: whether weights are prepacked in front of loops.
         """
         self.strategy, self._frozen = BEFORE_TRIAL, frozen
-        self._stock, self._widened = stock, widened
+        self._stock, self._widened, self._has_loop_weights = stock, widened, has_loop_weights
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
@@ -212,7 +215,9 @@ class MeasurementRequests:
         unknown = " loops of unknown length" if math.inf in self._executions.values() else ""
         # Nor that they narrowed weights in each run.
         widened = f" widened {sorted(self._widened)}" if self._widened else ""
-        settings = f"{self._table.fingerprint} {entry.hex()}{frozen}{small}{moved}{unknown}{widened}"
+        # Nor that they prepacked weights in each iteration of a loop.
+        weights = " loop weights" if self._has_loop_weights else ""
+        settings = f"{self._table.fingerprint} {entry.hex()}{frozen}{small}{moved}{unknown}{widened}{weights}"
         return hashlib.sha256(f"program {settings}".encode()).hexdigest()
 
     def begin(self, strategy: Strategy) -> None:

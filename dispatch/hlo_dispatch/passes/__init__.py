@@ -9,11 +9,12 @@ verified one by one in strict mode; `pass_dump.py` writes the module behind each
    parts of an array instead of putting it together again, `narrow_updates.py` updates bf16 buffers without widening
    them, `narrow_stacks.py` lets loops carry stacks of bf16 or four bits that XLA widens in front of them, and
    `stacks_in_place.py` has loops change stacked caches where they lie (`loop_state.py` edits a loop's tuple).
-   `match_and_select.py` flattens the module and has it planned. `mask_redirection.py` prepares each flat graph, which
-   matching does not change. `plan.py` walks it: recurrent layers and library routines first, then attention, structural
-   patterns and anchor ops, then the patterns that an anchor op outweighed; `ownership.py` detects conflicts.
-   `support_query.py` asks kernels for support and prefetches the likely questions. `planner.py` says what to look for
-   and how to select: a profile or a single-call measurement is the same pass with another planner.
+   `match_and_select.py` flattens the module, `loop_weights.py` finds what long loops only read, so that it is prepacked
+   in front of them, and the module is planned. `mask_redirection.py` prepares each flat graph, which matching does not
+   change. `plan.py` walks it: recurrent layers and library routines first, then attention, structural patterns and
+   anchor ops, then the patterns that an anchor op outweighed; `ownership.py` detects conflicts. `support_query.py` asks
+   kernels for support and prefetches the likely questions. `planner.py` says what to look for and how to select: a
+   profile or a single-call measurement is the same pass with another planner.
 2. `glue_ops.py` plans ops that only pay inside a call group; `half_precision_results.py` lets a call write half
    precision where only glue ops read its result unrounded.
 3. `program_tuner.py` chooses among plan strategies under the policies `measure` and `stored`.

@@ -50,6 +50,8 @@ class PassContext:
     """Whether code was moved, an edit that stands without any kernel call."""
     needs_trial: bool = False
     """Whether it does so only by a whole-program trial."""
+    loop_weights: dict[int, AbstractSet[int]] = field(default_factory=dict[int, AbstractSet[int]])
+    """Id of a long loop's body → the elements of its state that count as static inside."""
     graphs: list[tuple[FlatGraph, bool]] = field(default_factory=list[tuple[FlatGraph, bool]])
     """The flat graph of each computation, and whether that one runs inside a small call."""
     plans: list[ComputationPlan] = field(default_factory=list[ComputationPlan])

@@ -39,6 +39,7 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
         context.frozen,
         context.stock if context.is_moved else None,
         context.widened,
+        has_loop_weights=bool(context.loop_weights),
     )
     if context.strategy is not None:
         context.plans = _plans(context, context.strategy, requests)

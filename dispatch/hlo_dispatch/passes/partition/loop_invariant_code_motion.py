@@ -1,4 +1,5 @@
-"""Loop-invariant code motion: hoists static values out of loop bodies and branches into the entry computation.
+"""Loop-invariant code motion: hoists static values out of loop bodies and branches, those of frozen weights into the
+entry computation, those of a loop's weights to the front of the loop.
 
 A hoisted value becomes an element of the tuple that the loop or branch takes, in place of an element that is dead
 afterwards: a loop does not carry weights that it no longer reads. Inner loops come first, so that a value can leave a
@@ -27,10 +28,12 @@ from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 
 
 def hoist_loop_invariants(module: Module, context: PassContext) -> set[int]:
-    """Hoist the static values of loops and branches to the entry computation, where no instruction waits for them."""
+    """Hoist the static values of loops and branches, where no instruction waits for them."""
     changed: set[int] = set()
+    if not (context.frozen or context.loop_weights):
+        return changed
     with flat_graphs(module) as graph_of:
-        static_inputs = static_inputs_by_computation(module, context.frozen, graph_of)
+        static_inputs = static_inputs_by_computation(module, context.frozen, graph_of, context.loop_weights)
     for call_site in list(_call_sites(module, module.entry)) if len(static_inputs) > 1 else ():
         if static_inputs.get(call_site.callee):
             with contextlib.suppress(RewriteUnsupported):  # a control dependency on one of them

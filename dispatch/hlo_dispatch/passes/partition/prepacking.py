@@ -1,10 +1,12 @@
-"""Weight prepacking: inserts a reorder call into the kernel's own layout for each frozen weight.
+"""Weight prepacking: inserts a reorder call into the kernel's own layout for frozen weights, and for those of a loop.
 
-The reorder call depends on static values alone, so the partition moves it to the prologue.
+The reorder call depends on static values alone, so the partition moves it to the prologue, or loop-invariant code
+motion to the front of its loop.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -29,16 +31,27 @@ _WEIGHTS_OPERAND = 1
 """Operand number of a call's weights."""
 _WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
 """Prefixes of the names of the weights' attributes."""
+MOST_IN_FRONT_OF_LOOPS = 1 << 30
+"""Maximum bytes of weights that are prepacked in each run: as much memory is held while a loop runs."""
 
 
 def prepack(module: Module, context: PassContext) -> set[int]:
     """Insert a prepack call for every kernel call whose weights are static."""
+    if not (context.frozen or context.loop_weights):
+        return set()
     kernels = {kernel.target: name for name, kernel in context.table.kernels.items()}
     editors: list[Editor] = []
+    left = math.inf if context.frozen else MOST_IN_FRONT_OF_LOOPS
     with flat_graphs(module) as graph_of:
-        for identifier, static_inputs in static_inputs_by_computation(module, context.frozen, graph_of).items():
+        inputs = static_inputs_by_computation(module, context.frozen, graph_of, context.loop_weights)
+        for identifier, static_inputs in inputs.items():
             graph = graph_of(identifier)
-            if requests := _prepack_requests(graph, static_inputs, kernels):
+            requests = dict[int, _PrepackRequest]()
+            for consumer, request in _prepack_requests(graph, static_inputs, kernels).items():
+                if request.bytes <= left:
+                    requests[consumer] = request
+                    left -= request.bytes
+            if requests:
                 prepacker = _Prepacker(module, graph)
                 editors.append(prepacker.draft(requests))
                 context.prepacked |= prepacker.names
@@ -53,6 +66,12 @@ class _PrepackRequest:
     prepacked_call: PrepackedCall
     weights: Node
     """The weights, or the stacked weights that the call reads a slice of."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the prepacked weights, all slices together."""
+        of = self.call.slices.get(self.prepacked_call.operand)
+        return self.prepacked_call.bytes * (1 if of is None else of.count)
 
 
 def _prepack_requests(
