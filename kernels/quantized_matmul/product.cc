@@ -313,8 +313,9 @@ class QuantizedMatmul final : public Routine {
     const int64_t group = scales.has_value() ? problem_.scales->group : weights.depth;
     const int64_t columns = tile.column_end - tile.column_begin, rows = tile.row_end - tile.row_begin;
     const int64_t width = tiles_ != nullptr ? tiles_->columns : columns;
+    const int64_t numbers = rows * (weights.has_contiguous_columns ? columns : weights.depth);
     const std::unique_ptr<float[]> scratch(
-        new float[static_cast<size_t>(tiles_ != nullptr ? tiles_->scratch : rows * columns)]);
+        new float[static_cast<size_t>(tiles_ != nullptr ? tiles_->scratch : numbers)]);
     for (int64_t column = tile.column_begin; column < tile.column_end; column += width) {
       MultiplyPanel({source.At(tile.row_begin, piece.first), source.row_stride(), rows, piece.last - piece.first,
                      buffer + WeightBytes(weights.type, weights.offset + before + column * step), weights.distance,

@@ -9,30 +9,43 @@
 
 #include "common/vectors.h"
 #include "quantized_matmul/arithmetic.h"
+#include "quantized_matmul/read_ahead.h"
 
 namespace hlo_dispatch::quantized_matmul {
 namespace {
 
 // The sums of so many rows, and of so many rows and columns, are in registers.
 #if defined(__AVX512F__)
-constexpr int kMaxRows = 8, kDotRows = 4, kDotColumns = 4, kMaxScaledSums = 8;
+constexpr int kMaxRows = 8, kMaxSums = 16, kDotRows = 8, kMaxScaledSums = 8;
 #else
-constexpr int kMaxRows = 4, kDotRows = 2, kDotColumns = 4, kMaxScaledSums = 4;
+constexpr int kMaxRows = 4, kMaxSums = 8, kDotRows = 2, kMaxScaledSums = 4;
 #endif
-
-// Bytes of a line of the cache.
-constexpr int64_t kLine = 64;
 
 // Where weights are: a pointer, or this for those that share a byte, the first one in its lower half. Whoever counts
 // from one goes by even numbers.
 struct FourBits {
   const uint8_t* bytes;
+#if defined(__AVX512F__)
+  Vector numbers;  // what each of them is, by its bits
+  // Of `flip` the sign is set where 0 to 15 are -8 to 7.
+  HLO_DISPATCH_INLINE static FourBits At(const void* address, uint8_t flip) {
+    Bits bits;
+    for (int i = 0; i < kLanes; ++i) bits[i] = i;
+    return {static_cast<const uint8_t*>(address), __builtin_convertvector((bits ^ (flip & 8) ^ 8) - 8, Vector)};
+  }
+  HLO_DISPATCH_INLINE FourBits operator+(int64_t count) const { return {bytes + (count >> 1), numbers}; }
+  HLO_DISPATCH_INLINE FourBits ScaledBy(Vector scale) const { return {bytes, numbers * scale}; }
+#else
   uint8_t flip;  // these bits: 0, or the sign of both where 0 to 15 are -8 to 7
-  HLO_DISPATCH_INLINE FourBits operator+(int64_t count) const { return {bytes + count / 2, flip}; }
+  HLO_DISPATCH_INLINE static FourBits At(const void* address, uint8_t flip) {
+    return {static_cast<const uint8_t*>(address), flip};
+  }
+  HLO_DISPATCH_INLINE FourBits operator+(int64_t count) const { return {bytes + (count >> 1), flip}; }
+#endif
 };
 
 template <typename P>
-constexpr int64_t kPerLine = kLine / static_cast<int64_t>(sizeof(*P{}));
+constexpr int64_t kPerLine = kLine / static_cast<int64_t>(sizeof(std::remove_pointer_t<P>));
 template <>
 constexpr int64_t kPerLine<FourBits> = 2 * kLine;
 template <typename P>
@@ -60,13 +73,12 @@ HLO_DISPATCH_INLINE Vector Widened(const float* from) { return Load(from); }
 // four bits. What stands above them does not matter.
 HLO_DISPATCH_INLINE Vector Widened(FourBits from) {
 #if defined(__AVX512F__)
-  const __m128i flip = _mm_set1_epi8(static_cast<char>(from.flip));
-  const __m128i bytes = _mm_xor_si128(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from.bytes)), flip);
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from.bytes));
   const auto each = static_cast<__mmask8>(-1);
   const __m512i pairs = _mm512_maskz_cvtepu8_epi64(each, bytes);
   const __m512i lanes = _mm512_or_si512(pairs, _mm512_maskz_slli_epi64(each, pairs, 28));
-  const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-  return reinterpret_cast<Vector>(_mm512_maskz_permutexvar_ps(static_cast<__mmask16>(-1), lanes, numbers));
+  return reinterpret_cast<Vector>(
+      _mm512_maskz_permutexvar_ps(static_cast<__mmask16>(-1), lanes, reinterpret_cast<__m512>(from.numbers)));
 #elif defined(__AVX2__)
   int four;
   __builtin_memcpy(&four, from.bytes, sizeof(four));
@@ -89,6 +101,15 @@ HLO_DISPATCH_INLINE Vector Widened(FourBits from) {
 template <typename P>
 constexpr bool kIsPaired = std::is_same_v<P, FourBits>;
 
+// Whether they are looked up, in numbers that may be scaled.
+#if defined(__AVX512F__)
+template <typename P>
+constexpr bool kHasNumbers = kIsPaired<P>;
+#else
+template <typename P>
+constexpr bool kHasNumbers = false;
+#endif
+
 struct Pair {
   Vector first, second;
 };
@@ -100,10 +121,9 @@ HLO_DISPATCH_INLINE Pair WidenedPair(P from) {
   } else {
 #if defined(__AVX512F__)
     const auto all = static_cast<__mmask16>(-1);
-    const __m128i flip = _mm_set1_epi8(static_cast<char>(from.flip));
-    const __m128i bytes = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from.bytes)), flip);
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from.bytes));
     const __m512i lanes = _mm512_maskz_cvtepu8_epi32(all, bytes);
-    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    const __m512 numbers = reinterpret_cast<__m512>(from.numbers);
     return {
         reinterpret_cast<Vector>(_mm512_maskz_permutexvar_ps(all, lanes, numbers)),
         reinterpret_cast<Vector>(_mm512_maskz_permutexvar_ps(all, _mm512_maskz_srli_epi32(all, lanes, 4), numbers))};
@@ -143,7 +163,8 @@ HLO_DISPATCH_INLINE Vector WidenedFirst(const W* from, int64_t count) {
 HLO_DISPATCH_INLINE Vector WidenedFirst(FourBits from, int64_t count) {
   uint8_t bytes[kLanes / 2] = {};
   for (int64_t i = 0; 2 * i < count; ++i) bytes[i] = from.bytes[i];
-  return Widened(FourBits{bytes, from.flip});
+  from.bytes = bytes;
+  return Widened(from);
 }
 
 template <typename P>
@@ -151,7 +172,7 @@ HLO_DISPATCH_INLINE P WeightsAt(const void* address, const Panel& panel) {
   if constexpr (std::is_pointer_v<P>)
     return static_cast<P>(address);
   else
-    return {static_cast<const uint8_t*>(address), panel.weights_flip};
+    return P::At(address, panel.weights_flip);
 }
 
 template <typename P>
@@ -160,6 +181,38 @@ HLO_DISPATCH_INLINE P WeightsOf(const Panel& panel) {
 }
 
 HLO_DISPATCH_INLINE const float* SourceOf(const Panel& panel) { return static_cast<const float*>(panel.source); }
+
+// Fetches a factor once: the compiler would do so in each of its products.
+#if defined(__AVX512F__)
+#define HLO_DISPATCH_IN_REGISTER(vector) asm("" : "+v"(vector))
+#else
+#define HLO_DISPATCH_IN_REGISTER(vector) asm("" : "+x"(vector))
+#endif
+
+// Bytes of so many weights.
+template <typename P>
+constexpr int64_t BytesOf(int64_t count) {
+  return count * kLine / kPerLine<P>;
+}
+
+// Each lane the total of another vector. Of each two, which share a vector then, lanes are added that lie `step` apart.
+template <int step = kLanes / 2>
+HLO_DISPATCH_INLINE Vector TotalsOf(Vector (&vectors)[kLanes]) {
+  Bits straight, across;
+  for (int i = 0; i < kLanes; ++i) {
+    straight[i] = i & step ? kLanes + i : i;
+    across[i] = (i & step ? kLanes + i : i) ^ step;
+  }
+  for (int i = 0; i < step; ++i) {
+    vectors[i] = __builtin_shuffle(vectors[i], vectors[i + step], straight) +
+                 __builtin_shuffle(vectors[i], vectors[i + step], across);
+  }
+  if constexpr (step == 1) {
+    return vectors[0];
+  } else {
+    return TotalsOf<step / 2>(vectors);
+  }
+}
 
 template <typename W>
 HLO_DISPATCH_INLINE const void* Address(const W* weights) {
@@ -170,8 +223,7 @@ HLO_DISPATCH_INLINE const void* Address(FourBits weights) { return weights.bytes
 // Whether a whole vector may be read there.
 template <typename P>
 HLO_DISPATCH_INLINE bool IsWhole(P weights, const Panel& panel) {
-  return static_cast<const char*>(panel.end) - static_cast<const char*>(Address(weights)) >=
-         kLanes * kLine / kPerLine<P>;
+  return static_cast<const char*>(panel.end) - static_cast<const char*>(Address(weights)) >= BytesOf<P>(kLanes);
 }
 
 template <bool kIsScaled>
@@ -189,10 +241,6 @@ HLO_DISPATCH_INLINE Vector LoadFirst(const float* from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = from[i];
   return Load(values);
 }
-
-// Into the second-level cache: rows of weights often lie a multiple of the first-level one's ways apart, which would
-// put what is fetched ahead in each other's place.
-HLO_DISPATCH_INLINE void Fetch(const void* from) { __builtin_prefetch(from, /*rw=*/0, /*locality=*/2); }
 
 }  // namespace
 }  // namespace hlo_dispatch::quantized_matmul

@@ -35,7 +35,8 @@ pytestmark = pytest.mark.any_python
 
 # One of everything; odd; no multiple of a vector, a line, a tile; several pieces; as many rows as f32 may have.
 SIZES = [(1, 1, 1), (1, 1, 300), (1, 300, 1), (3, 7, 5), (1, 65, 63), (2, 129, 1000), (5, 64, 257), (9, 1000, 77),
-         (1, 768, 3072), (4, 2000, 2048), (32, 100, 1030), (17, 71, 4097)]  # fmt: skip
+         (1, 768, 3072), (4, 2000, 2048), (32, 100, 1030), (17, 71, 4097), (1, 206, 434), (2, 112, 178), (6, 97, 50),
+         (8, 33, 6000)]  # fmt: skip
 # More rows than that: odd; parts of tiles, in both directions; more than are widened at once; pieces of rows.
 MANY = [(33, 1, 1), (50, 65, 63), (33, 2049, 40), (100, 17, 1030), (13, 4500, 33), (301, 70, 30)]
 ROWS = st.one_of(st.just(1), st.integers(1, 32))
@@ -87,7 +88,8 @@ def test_random_products(rows, depth, columns, by_column, dtype, result, source_
 @pytest.mark.parametrize("kind", GROUPED)
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("sizes", [(1, 1, 16, 2), (1, 3, 32, 300), (2, 24, 128, 770), (9, 5, 16, 77), (4, 7, 48, 1),
-                                   (32, 2, 64, 131), (17, 32, 128, 1029)], ids=str)  # fmt: skip
+                                   (1, 5, 80, 434), (6, 3, 48, 50), (32, 2, 64, 131), (17, 32, 128, 1029)],
+                         ids=str)  # fmt: skip
 def test_scales_of_groups(sizes: tuple[int, int, int, int], by_column: bool, kind: str) -> None:
     rows, groups, group, columns = sizes
     checked(quantized_matmul(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups))
