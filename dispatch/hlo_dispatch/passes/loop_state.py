@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.ir.builder import InstructionBuilder
@@ -24,22 +25,26 @@ def can_change_state(
         callee: the loop's body, or the branch.
     """
     is_loop = instruction.opcode == "while"
-    called = {*instruction.called_computation_ids[:]} if is_loop else {callee.computation.id}
-    everywhere = (i for computation in module.proto.computations[:] for i in computation.instructions[:])
-    callers = (i for i in everywhere if i.opcode not in CALLS_NOTHING)
-    calls = sum(not called.isdisjoint(i.called_computation_ids[:]) for i in callers)
-    if caller.instructions[instruction.operand_ids[number]].opcode != "tuple" or calls > 1:
+    if caller.instructions[instruction.operand_ids[number]].opcode != "tuple":
         return False
     parameter = next(node for node in callee.nodes if node.opcode == "parameter")
     if any(user.opcode != "get-tuple-element" for user in parameter.users):
         return False
+    called = {*instruction.called_computation_ids[:]} if is_loop else {callee.computation.id}
     if not is_loop:
-        return True
+        return _calls(module, called) <= 1
     if caller.users(instruction.operand_ids[number]) != [instruction.id]:
         return False
     users = [caller.instructions[user] for user in caller.users(instruction.id)]
     escapes = caller.root_id == instruction.id or any(user.opcode != "get-tuple-element" for user in users)
-    return not escapes and callee.root.opcode == "tuple"
+    return not escapes and callee.root.opcode == "tuple" and _calls(module, called) <= 1
+
+
+def _calls(module: Module, called: AbstractSet[int]) -> int:
+    """Number of the module's instructions that call one of these computations."""
+    everywhere = (i for computation in module.proto.computations[:] for i in computation.instructions[:])
+    callers = (i for i in everywhere if i.opcode not in CALLS_NOTHING)
+    return sum(not called.isdisjoint(i.called_computation_ids[:]) for i in callers)
 
 
 def replace_elements(

@@ -37,9 +37,10 @@ def leading_part(module: Module, fewest: int = FEWEST_INSTRUCTIONS, least_bytes:
         fewest: as FEWEST_INSTRUCTIONS.
         least_bytes: as LEAST_BYTES.
     """
-    if module.instruction_count < fewest:
-        return None
     instructions = module.entry.instructions[:]
+    read = sum(shape_of(i.shape).bytes for i in instructions if i.opcode == "parameter")
+    if module.instruction_count < fewest or read < least_bytes:
+        return None
     end = _end(module, instructions, least_bytes)
     return None if end is None else _cut(module, instructions, end)
 
