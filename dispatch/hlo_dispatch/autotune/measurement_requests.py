@@ -16,6 +16,7 @@ from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.autotune.extract.trip_count_reduction import ASSUMED_TRIPS
+from hlo_dispatch.autotune.run.running_time import RunningTimes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.match.match import Match
@@ -138,6 +139,9 @@ class MeasurementRequests:
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
         self._executions = executions(module)
+        self._times = RunningTimes(module, digest_of=self._digests.of_computation)
+        self._stock_seconds: dict[str, float] = {}
+        """Digest of a region → estimated time of stock's code in one execution."""
         self._requests: dict[str, MeasurementRequest] = {}
         self._extractors: dict[FlatGraph, RegionExtractor] = {}
         self.possible_calls = 0.0
@@ -146,7 +150,7 @@ class MeasurementRequests:
     def lookup_in(self, graph: FlatGraph) -> Callable[[Match, DefaultVariant], Measurement | None]:
         """The lookup of the matches in `graph`: returns a measurement, or None after adding a request."""
         executions = self.executions(graph)
-        extractor = self._extractors.get(graph) or RegionExtractor(graph, self._digests, executions)
+        extractor = self._extractors.get(graph) or RegionExtractor(graph, self._digests, executions, self._times)
         self._extractors[graph] = extractor
 
         def recall(match: Match, default: DefaultVariant) -> Measurement | None:
@@ -163,7 +167,9 @@ class MeasurementRequests:
                 self.possible_calls += executions
             verdict = self.strategy.verdict(known, match.multiply_adds)
             if verdict is not DECIDED_BY_PROGRAM and (known is None or known.is_worth_remeasuring):
-                seconds = min(executions, ASSUMED_TRIPS) * extractor.stock_seconds(match)
+                if digest not in self._stock_seconds:
+                    self._stock_seconds[digest] = extractor.stock_seconds(match)
+                seconds = min(executions, ASSUMED_TRIPS) * self._stock_seconds[digest]
                 request = MeasurementRequest(digest, extractor, match, default, numerics, self._footprint)
                 self._request(request, seconds)
             return verdict

@@ -49,10 +49,16 @@ _REDUCTIONS = frozenset(("reduce", "reduce-window"))
 class RegionExtractor:
     """Extractor of the regions of one flat graph."""
 
-    def __init__(self, graph: FlatGraph, digests: Digests, executions: float = 1.0) -> None:
-        """`executions`: executions of the computation in one run of the program."""
+    def __init__(
+        self, graph: FlatGraph, digests: Digests, executions: float = 1.0, times: RunningTimes | None = None
+    ) -> None:
+        """
+        Args:
+            executions: of the computation in one run of the program.
+            times: estimates of the module, which extractors of its computations share.
+        """
         self._graph, self._digests, self._executions = graph, digests, executions
-        self._running_times = RunningTimes(graph.module, digest_of=digests.of_computation)
+        self._running_times = times or RunningTimes(graph.module, digest_of=digests.of_computation)
         self._inputs_digests: dict[int, bytes] = {}
         self._latest: tuple[Match, list[int], bool] | None = None
         """The latest match, its top-level instructions, and whether it shares fusions with other ones."""
