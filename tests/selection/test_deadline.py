@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from measured_programs import FILTER, IMAGE, W, X, compiled, depthwise
+from measured_programs import FILTER, IMAGE, W, X, compiled, depthwise, forget
 
 import hlo_dispatch
 from hlo_dispatch.autotune import tuner as tuner_module
@@ -16,6 +16,7 @@ from hlo_dispatch.autotune.compare.timing import fewest_calls, interleaved
 from hlo_dispatch.autotune.run import watchdog
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.time_estimate import TimeEstimate
+from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.selection.measurements import STOCK, Measurement
 
@@ -206,8 +207,7 @@ def test_a_program_that_compiles_slowly_leaves_time_for_its_regions(
     done: list[tuple[int, int]] = []
     try:
         for _ in range(3):
-            measured_pipeline._knowledge.clear()
-            measured_pipeline._given_up.clear()
+            forget(Store(tmp_path))
             compiled(lambda image, w: [depthwise(image[:, :rows], w) for rows in (28, 20, 12, 28)], IMAGE, FILTER)
             done.append((len(regions), len(trials)))
     finally:
