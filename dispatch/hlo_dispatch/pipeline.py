@@ -19,7 +19,9 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.passes.accumulation_code_motion.code_motion import move_accumulations
 from hlo_dispatch.passes.async_padding import insert_async_padding
+from hlo_dispatch.passes.call_groups.buffer_assignment import share_buffers
 from hlo_dispatch.passes.call_groups.grouping import group_calls
+from hlo_dispatch.passes.call_groups.in_place_sum import sum_in_place
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.dispatch import lower
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
@@ -69,7 +71,11 @@ _SMALL_CALLS = Pass("undoing of small calls", undo_small_calls)
 _STRIDES = Pass("stride propagation", propagate_strides)
 _PREPACKING = Pass("prepacking", prepack)
 _HOISTING = Pass("loop-invariant code motion", hoist_loop_invariants)
-_GROUPING = Pass("call grouping", group_calls)
+_GROUPING = (
+    Pass("call grouping", group_calls),
+    Pass("in-place sums", sum_in_place),
+    Pass("buffer assignment", share_buffers),
+)
 _PADDING = Pass("async padding", insert_async_padding)
 _HUGE_PAGES = Pass("huge-page advice", advise_huge_pages)
 _VERIFY = Pass("verify", verify_changed)
@@ -89,25 +95,25 @@ JIT = (
     _STRIDES,
     _PREPACKING,
     _HOISTING,
-    _GROUPING,
+    *_GROUPING,
     _PADDING,
     _HUGE_PAGES,
     _VERIFY,
 )
 """The passes on a module that JAX or another compiler shows."""
-REGION = (_NARROW, _STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
+REGION = (_NARROW, _STACKS, _FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, *_GROUPING, _PADDING, _VERIFY)
 """On one region that is measured: its call is compared with stock's code, which has no huge pages either, in the loop
 where it was found."""
 FROZEN = (
     Pass("outlining of narrowed weights", outline_narrowed_weights),
-    *(one for one in JIT if one not in (_LOOP_WEIGHTS, _PREPACKING, _HOISTING, _GROUPING, _HUGE_PAGES)),
+    *(one for one in JIT if one not in (_LOOP_WEIGHTS, _PREPACKING, _HOISTING, *_GROUPING, _HUGE_PAGES)),
 )
 """On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
 SPLIT = (
     _PREPACKING,
     _HOISTING,
     Pass("partition", split_off_prologue),
-    _GROUPING,
+    *_GROUPING,
     Pass("buffer coalescing", coalesce_buffers),
     _HUGE_PAGES,
     _VERIFY,
@@ -217,7 +223,7 @@ class Pipeline:
             context.widened = widened
             _, report = dispatching._rewritten(module, context)
             split = _split(module, context)
-            report = report.with_call_groups(context.call_groups, context.group_of_call)
+            report = _with_call_groups(report, context)
             split.report = replace(report, seconds=sum(run.seconds for run in context.runs), passes=tuple(context.runs))
             return split
 
@@ -256,7 +262,7 @@ class Pipeline:
             failure=context.failure,
         )
         report = report.with_strided_calls(context.strided_calls)
-        return result, report.with_call_groups(context.call_groups, context.group_of_call)
+        return result, _with_call_groups(report, context)
 
     def _context(self, *, dumps: bool = False) -> PassContext:
         return PassContext(
@@ -283,6 +289,12 @@ class Pipeline:
         return made.rewrite(module.copy())[0]
 
 
+def _with_call_groups(report: Report, context: PassContext) -> Report:
+    groups = context.call_groups.values()
+    names = {member.name: group.name for group in groups for member in group.members}
+    return report.with_call_groups([group.report for group in groups], names)
+
+
 def _split(module: Module, context: PassContext) -> Split:
     run_passes(SPLIT, module, context)
     assert context.split is not None, "one of the passes makes it"
@@ -301,7 +313,7 @@ def _with_preprocessed_constants(module: Module, context: PassContext) -> Module
         context.failure = (
             f"constants could not be preprocessed; each call does it now ({type(error).__name__}: {error})"
         )
-        context.call_groups, context.group_of_call = [], {}
+        context.call_groups = {}
         restore_constants(dispatched, context)
         return dispatched
 

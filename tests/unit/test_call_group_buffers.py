@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hlo_dispatch.analysis.buffer_assignment import ALIGNMENT, assign_buffers
 from hlo_dispatch.analysis.live_range import LiveRange
-from hlo_dispatch.passes.call_groups.buffer_assignment import ALIGNMENT, assign_buffers
 
 
 @st.composite

@@ -11,6 +11,7 @@ import pytest
 from hlo_dispatch.api import pipeline
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir import module_files
+from hlo_dispatch.ir.kernel_call import is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text, to_text
 from hlo_dispatch.passes import pass_dump
@@ -18,6 +19,7 @@ from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.pass_runner import Pass, run_passes
 from hlo_dispatch.pipeline import FROZEN, JIT, REGION, SPLIT
 from hlo_dispatch.report import PassRun
+from processor import needs_avx512
 
 PRODUCT = """HloModule product
 ENTRY main {
@@ -64,6 +66,45 @@ def test_a_frozen_module_is_split_by_further_passes() -> None:
     assert {"lower", "prepacking", "partition"} <= changed
     assert split.prologue is not None
     assert [value.is_prepacked for value in split.preprocessed] == [True]
+
+
+_CONVOLUTION = (
+    "f32[2,13,11,24]{{3,2,1,0}} convolution({}, w), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f"
+)
+RESIDUAL = f"""HloModule residual
+ENTRY main {{
+  x = f32[2,13,11,24]{{3,2,1,0}} parameter(0)
+  w = f32[3,3,24,24]{{3,2,1,0}} parameter(1)
+  a = {_CONVOLUTION.format("x")}
+  b = {_CONVOLUTION.format("a")}
+  c = {_CONVOLUTION.format("b")}
+  sum = f32[2,13,11,24]{{3,2,1,0}} add(c, a)
+  d = {_CONVOLUTION.format("sum")}
+  ROOT e = {_CONVOLUTION.format("d")}
+}}
+"""
+"""Convolutions in a row, of which the third adds what the first gave."""
+
+
+@needs_avx512
+def test_passes_over_call_groups_follow_one_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each leaves a module that is right: buffers of their own, then one for a sum, then shared ones."""
+    monkeypatch.setenv(pass_dump.VARIABLE, str(tmp_path))
+    assert pipeline((), "always").run(from_text(RESIDUAL))[0] is not None
+    found: dict[str, tuple[list[int], int]] = {}
+    for path in sorted(tmp_path.iterdir()):
+        module = Module.from_bytes(from_text(path.read_text()))
+        for call in map(module.kernel_call, filter(is_kernel_call, module.entry.instructions)):
+            if "members" in call.attributes:
+                found[path.name.split(".")[-2]] = call.attributes["offsets"], call.attributes["scratch"]
+    place = found["call-grouping"][0][1]
+    assert {step: offsets for step, (offsets, _) in found.items()} == {
+        "call-grouping": [0, place, 2 * place, 3 * place],
+        "in-place-sums": [0, place, 0, 3 * place],
+        "buffer-assignment": [0, place, 0, place],
+    }
+    (_, apart), (_, summed), (_, shared) = found.values()
+    assert apart == summed == shared + 2 * place
 
 
 def test_a_region_is_measured_as_a_module_is_compiled() -> None:

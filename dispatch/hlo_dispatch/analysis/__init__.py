@@ -8,5 +8,6 @@ turns layouts, transposes, broadcasts and slices into strides, `peeling.py` name
 a buffer, `reachability.py` and `topological_order.py` answer dependency questions, `loop_nest.py` gives trip counts,
 `loop_indices.py` the values of a loop's counters, `updated_stacks.py` finds stacks that a loop may change in place,
 `counted_loop.py` the role of each value that a counted loop carries,
-`live_range.py` says when a value needs a buffer, `fresh_buffers.py` estimates large buffers by it.
+`live_range.py` says when a value needs a buffer, `buffer_assignment.py` has such values share memory, and
+`fresh_buffers.py` estimates large buffers.
 """

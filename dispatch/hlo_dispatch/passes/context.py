@@ -12,10 +12,11 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.autotune.measurement_requests import ModuleMeasurer
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.passes.call_groups.call_group import CallGroup
 from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.pattern import Table
-from hlo_dispatch.report import CallSequence, PassRun, StridedCall
+from hlo_dispatch.report import PassRun, StridedCall
 from hlo_dispatch.selection.measurements import KnownMeasurements
 from hlo_dispatch.selection.strategies import Strategy
 
@@ -59,9 +60,8 @@ class PassContext:
     """Seconds that a run of the program saves by these plans, as far as they were measured."""
     strided_calls: dict[str, StridedCall] = field(default_factory=dict[str, StridedCall])
     """Name of a call → what stride propagation made of it."""
-    group_of_call: dict[str, str] = field(default_factory=dict[str, str])
-    """Name of a member call → name of its call group."""
-    call_groups: list[CallSequence] = field(default_factory=list[CallSequence])
+    call_groups: dict[str, CallGroup] = field(default_factory=dict[str, CallGroup])
+    """By the names of their custom-calls."""
     prepacked: set[str] = field(default_factory=set[str])
     """Names of the instructions whose values are prepacked weights."""
     weights: ConstantWeights | None = None

@@ -1,67 +1,61 @@
-"""Buffer assignment: offsets of intermediate values in one allocation, shared by values with disjoint live ranges."""
+"""Buffer assignment of call groups: intermediate values with disjoint live ranges share memory, and some are written
+over an operand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
 
+from hlo_dispatch.analysis.buffer_assignment import assign_buffers
 from hlo_dispatch.analysis.live_range import LiveRange
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.passes.call_groups.call_group import CallGroup, rewrite_groups
+from hlo_dispatch.passes.context import PassContext
+from hlo_dispatch.vendor import registry
 
-ALIGNMENT = 64
-"""Bytes: a cache line's, and what XLA aligns its buffers to."""
-NOTHING_REUSED: Mapping[int, int] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class BufferAssignment:
-    """The offsets of all values in one allocation."""
-
-    offsets: tuple[int, ...]
-    """Offset of each value, in the order of the live ranges; multiples of `ALIGNMENT`."""
-    bytes: int
+_LAYOUT = ("type", "dims", "strides", "offset", "elements")
 
 
-def assign_buffers(live_ranges: Sequence[LiveRange], reused: Mapping[int, int] = NOTHING_REUSED) -> BufferAssignment:
-    """Assign offsets greedily: the largest values first, each at the lowest free offset.
+def share_buffers(module: Module, context: PassContext) -> set[int]:
+    """Assign the intermediate values of all call groups to buffers."""
+    targets = {kernel.target for kernel in registry.kernels().values() if kernel.may_write_over_source}
+
+    def with_shared_buffers(group: CallGroup) -> CallGroup:
+        buffers = assign_buffers(*_live_ranges(group, targets))
+        return group if buffers == group.buffers else replace(group, buffers=buffers)
+
+    return rewrite_groups(module, context.call_groups, with_shared_buffers)
+
+
+def _live_ranges(group: CallGroup, in_place_targets: AbstractSet[str]) -> tuple[list[LiveRange], dict[int, int]]:
+    """Live ranges of the intermediate values, in steps, and which of them reuse another one's buffer in place.
 
     Args:
-        reused: number of a value → number of an earlier value whose buffer it reuses in place: of the same size, and
-            last read by the step that writes this one.
+        in_place_targets: targets of the kernels that may write over their source.
+
+    Returns:
+        the live ranges, and number of an intermediate value, from 0, → number of the one whose buffer it reuses.
     """
-    buffers: list[int] = []
-    """Number of each value → number of the value that is the first in its buffer."""
-    merged: dict[int, LiveRange] = {}
-    for number, live_range in enumerate(live_ranges):
-        if number in reused:
-            buffers.append(buffers[reused[number]])
-            merged[buffers[-1]].last = max(merged[buffers[-1]].last, live_range.last)
-        else:
-            buffers.append(number)
-            merged[number] = replace(live_range)
-    offsets: dict[int, int] = {}
-    end = 0
-    for number in sorted(merged, key=lambda number: (-merged[number].bytes, number)):
-        offsets[number] = _lowest_free_offset(merged[number], offsets, merged)
-        end = max(end, offsets[number] + padded(merged[number].bytes))
-    return BufferAssignment(tuple(offsets[buffer] for buffer in buffers), end)
+    first = group.first_intermediate
+    last = {value: step for step, member in enumerate(group.members) for value in member.reads}
+    found: list[LiveRange] = []
+    reused: dict[int, int] = {}
+    for step, member in enumerate(group.members):
+        if member.output < first:
+            continue
+        if member.accumulated is not None:
+            reused[len(found)] = member.accumulated - first
+        if member.call.target in in_place_targets and _has_one_layout(member.call.attributes):
+            source, *others = member.reads
+            if source >= first and source not in others and last[source] == step:
+                reused[len(found)] = source - first
+        found.append(LiveRange(member.call.results[0].bytes, step, last.get(member.output, step)))
+    return found, reused
 
 
-def _lowest_free_offset(live_range: LiveRange, offsets: Mapping[int, int], live_ranges: Mapping[int, LiveRange]) -> int:
-    """The lowest offset at which no overlapping live range has its buffer."""
-    occupied = sorted(
-        (offset, padded(live_ranges[other].bytes))
-        for other, offset in offsets.items()
-        if live_ranges[other].overlaps(live_range)
-    )
-    lowest = 0
-    for begin, size in occupied:
-        if lowest + live_range.bytes <= begin:
-            break
-        lowest = max(lowest, begin + size)
-    return lowest
-
-
-def padded(size: int) -> int:
-    """The size rounded up to a multiple of `ALIGNMENT`."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _has_one_layout(attributes: Mapping[str, Any]) -> bool:
+    """Whether the source and the result have the same layout."""
+    return all(attributes.get(f"src_{what}") == attributes.get(f"dst_{what}") for what in _LAYOUT)

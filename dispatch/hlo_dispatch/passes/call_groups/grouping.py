@@ -1,4 +1,4 @@
-"""Call grouping: merges kernel calls into one group call, with the members' attributes and each value's offset."""
+"""Call grouping: merges kernel calls into one group call, in which each intermediate value has a buffer of its own."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from collections.abc import Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import replace
 
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
+from hlo_dispatch.analysis.buffer_assignment import separate_buffers
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
-from hlo_dispatch.passes.call_groups.buffer_assignment import assign_buffers
-from hlo_dispatch.passes.call_groups.in_place_sum import in_place_sums
+from hlo_dispatch.passes.call_groups.call_group import CallGroup, Member
 from hlo_dispatch.passes.call_groups.legality import GroupFinder, is_read_outside
-from hlo_dispatch.passes.call_groups.live_ranges import live_ranges
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported, resolve_hazards
 from hlo_dispatch.process.environment_switches import groups_calls
-from hlo_dispatch.report import CallSequence
 from hlo_dispatch.vendor import registry
 
 _Read = tuple[int, OperandSlice | None]
@@ -62,8 +60,7 @@ def group_calls(module: Module, context: PassContext) -> set[int]:
             continue  # separate calls are correct, too
         if editor is not None:
             editors.append(editor)
-            context.group_of_call.update(emitter.names)
-            context.call_groups += emitter.sequences
+            context.call_groups.update((group.name, group) for group in emitter.call_groups)
     return commit(module, editors)
 
 
@@ -88,8 +85,7 @@ class _GroupEmitter:
         self._finder = GroupFinder(self._editor, group_kernels)
         self._group_of_member: dict[int, int] = {}
         """Id of a member → id of its group call; set by `_emit_group`."""
-        self.names: dict[str, str] = {}
-        self.sequences: list[CallSequence] = []
+        self.call_groups: list[CallGroup] = []
 
     def draft(self) -> Editor | None:
         """The computation with its group calls; None where it has none.
@@ -127,42 +123,26 @@ class _GroupEmitter:
         intermediates = [member for member in calls if member not in results]
         written = [(member, None) for member in (*results, *intermediates)]
         numbers: dict[_Read, int] = {read: number for number, read in enumerate((*operands, *written))}
-        sums = in_place_sums(calls, intermediates, producer_of)
-        sum_operand_of = {member: found.producer for member, found in sums.items()}
-        buffers = assign_buffers(*live_ranges(calls, intermediates, producer_of, sum_operand_of))
-        # Members run one after the other and share their scratch memory.
-        scratch = buffers.bytes + max(call.scratch or 0 for call in calls.values())
+        members = tuple(
+            Member(member.name, calls[i := member.id], tuple(numbers[read] for read in reads[i]), numbers[i, None])
+            for member in group
+        )
+        buffers = separate_buffers([calls[member].results[0].bytes for member in intermediates])
+        where = self._editor.computation.name
+        call_group = CallGroup("", where, len(operands), len(results), members, buffers)
         first = next(member for member in group if not self._is_foreign(member))
-        attributes: dict[str, Any] = {
-            "abi": registry.abi(),
-            "library": calls[first.id].attributes["library"],
-            "scratch": scratch,
-            "operands": len(operands),
-            "results": len(results),
-            "members": len(group),
-            "offsets": buffers.offsets,
-        }
-        for step, (member, call) in enumerate(calls.items()):
-            values = [numbers[read] for read in reads[member]]
-            in_group: dict[str, Any] = {"target": call.target, "inputs": values, "output": numbers[member, None]}
-            own = call.attributes
-            if (in_place_sum := sums.get(member)) is not None:
-                in_group["accumulated"] = values.pop(in_place_sum.operand)
-                own = in_place_sum.attributes
-            attributes[f"member_{step}"] = own.after(in_group)
+        attributes = {"abi": registry.abi(), "library": calls[first.id].attributes["library"], **call_group.attributes}
         target = registry.kernels()[self._finder.members[group[0].id]].target
         shapes = tuple(calls[member].results[0] for member in results)
         builder = self._editor.after(group[-1].id, group[0])
         slices = {number: of for number, (_, of) in enumerate(operands) if of is not None}
         arrays = tuple(identifier for identifier, _ in operands)
         made = builder.kernel_call(
-            KernelCall(target, arrays, Attributes(attributes), shapes, scratch, slices), "sequence"
+            KernelCall(target, arrays, Attributes(attributes), shapes, call_group.scratch, slices), "sequence"
         )
         predecessors = dict.fromkeys(before for member in group for before in member.control_predecessor_ids[:])
         made.control_predecessor_ids.extend(before for before in predecessors if before not in calls)
-        self.names.update((member.name, made.name) for member in group)
-        where = self._editor.computation.name
-        self.sequences.append(CallSequence(made.name, where, len(group), len(intermediates), scratch))
+        self.call_groups.append(replace(call_group, name=made.name))
         self._group_of_member.update((member, made.id) for member in calls)
         self._replace_members(list(calls), results, made)
 

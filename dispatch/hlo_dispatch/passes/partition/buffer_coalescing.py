@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hlo_dispatch.analysis.buffer_assignment import padded
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import renumber_parameters
@@ -20,7 +21,6 @@ from hlo_dispatch.ir.literals import zero_bytes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of
 from hlo_dispatch.ir.split_module import PreprocessedValue
-from hlo_dispatch.passes.call_groups.buffer_assignment import padded
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.vendor import registry
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hlo_dispatch.analysis.binding_time import static_inputs_by_computation, static_values
+from hlo_dispatch.analysis.buffer_assignment import padded
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
 from hlo_dispatch.analysis.stacked_slices import MAX_STATIC_SLICES
 from hlo_dispatch.ir.attributes import Attributes
@@ -23,7 +24,6 @@ from hlo_dispatch.ir.literals import zero_bytes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import row_major
-from hlo_dispatch.passes.call_groups.buffer_assignment import padded
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
 
