@@ -10,40 +10,36 @@
 #include <thread>
 #include <vector>
 
+#include "common/peak.h"
+#include "common/processor.h"
+
 namespace hlo_dispatch {
 
 namespace {
 
 constexpr int kTrials = 8;
-constexpr int kSteps = 2000;
-constexpr int kSums = 8, kLanes = 16;  // enough of them that none waits for the one before
+constexpr int64_t kRounds = 1000;  // of multiply-adds, some microseconds
 constexpr size_t kBytes = 64 << 10;
+
+// A processor's upper vector lanes take so many trials of both to come to speed.
+constexpr int kWarmTrials = 16;
+// Less is a matter of chance.
+constexpr double kClearly = 1.3;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 template <typename Work>
-double Fastest(const Work& work) {
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kTrials; ++i) {
-    const double begin = Now();
-    work();
-    best = std::min(best, Now() - begin);
-  }
-  return best;
+double Seconds(const Work& work) {
+  const double begin = Now();
+  work();
+  return Now() - begin;
 }
 
-typedef float Vector __attribute__((vector_size(4 * kLanes)));
-
-// The same in each instruction set; the loader takes the best one that the processor has.
-__attribute__((target_clones("avx512f", "avx2", "default"))) float MultiplyAdds(float factor) {
-  Vector sums[kSums] = {};
-  const Vector factors = factor - Vector{};
-  for (int step = 0; step < kSteps; ++step) {
-    for (Vector& sum : sums) sum = sum * factors + factors;
-  }
-  Vector total{};
-  for (const Vector& sum : sums) total += sum;
-  return total[0];
+template <typename Work>
+double Fastest(const Work& work) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTrials; ++i) best = std::min(best, Seconds(work));
+  return best;
 }
 
 // What waking a thread that sleeps takes the one that wakes it.
@@ -77,12 +73,23 @@ double WakeUp() {
   return threads.empty() ? std::numeric_limits<double>::infinity() : best;
 }
 
+// Multiply-adds of bf16 in the time of one of f32; in turns, so that both find the same processor.
+double Bf16OverF32() {
+  const PeakArithmetic &narrow = avx512_bf16::kPeak, &wide = avx512::kPeak;
+  volatile float result = 0;
+  double of_narrow = std::numeric_limits<double>::infinity(), of_wide = of_narrow;
+  for (int trial = 0; trial < kWarmTrials; ++trial) {
+    of_wide = std::min(of_wide, Seconds([&] { result = wide.run(kRounds); }));
+    of_narrow = std::min(of_narrow, Seconds([&] { result = narrow.run(kRounds); }));
+  }
+  return of_wide / wide.multiply_adds / (of_narrow / narrow.multiply_adds);
+}
+
 MachineSpeed Measured() {
   MachineSpeed speed{};
-  // Sums converge to 1: neither overflows nor becomes subnormal.
-  volatile float factor = 0.5f, result = 0;
-  const double work = Fastest([&] { result = MultiplyAdds(factor); });
-  speed.multiply_adds = static_cast<double>(kSteps) * kSums * kLanes / work;
+  volatile float result = 0;
+  const double work = Fastest([&] { result = Peak().run(kRounds); });
+  speed.multiply_adds = static_cast<double>(kRounds) * Peak().multiply_adds / work;
   std::vector<char> from(kBytes, 1), to(kBytes);
   const double copy = Fastest([&] {
     std::memcpy(to.data(), from.data(), kBytes);
@@ -94,6 +101,11 @@ MachineSpeed Measured() {
 }
 
 }  // namespace
+
+bool HasFastBf16Products() {
+  static const bool is_fast = HasAvx512Bf16() && Bf16OverF32() > kClearly;
+  return is_fast;
+}
 
 const MachineSpeed& MachineSpeed::Get() {
   static const MachineSpeed speed = Measured();

@@ -32,7 +32,7 @@ class Probe {
   void Run() {
     if (!WaitForAll()) return;
     const int64_t begin = ProcessorTime();
-    const float result = ForThisProcessor(plain::kPeak, avx2::kPeak, avx512::kPeak)(rounds_);
+    const float result = Peak().run(rounds_);
     const int64_t took = ProcessorTime() - begin;
     if (result != result) return;
     int64_t slowest = slowest_.load();
@@ -61,6 +61,8 @@ class Probe {
 };
 
 }  // namespace
+
+const PeakArithmetic& Peak() { return ForThisProcessor(plain::kPeak, avx2::kPeak, avx512::kPeak); }
 
 int64_t NanosecondsAtPeak(int threads, int64_t rounds) {
   threads = std::max(threads, 1);

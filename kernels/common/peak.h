@@ -7,8 +7,13 @@
 
 namespace hlo_dispatch {
 
-// Rounds of independent multiply-adds in registers; returns a value so that the compiler does not remove them.
-using PeakArithmetic = float (*)(int64_t rounds);
+// Independent multiply-adds in registers.
+struct PeakArithmetic {
+  // Returns a value so that the compiler does not remove them.
+  float (*run)(int64_t rounds);
+  // Of each round.
+  int multiply_adds;
+};
 namespace plain {
 extern const PeakArithmetic kPeak;
 }
@@ -18,6 +23,13 @@ extern const PeakArithmetic kPeak;
 namespace avx512 {
 extern const PeakArithmetic kPeak;
 }
+// Of bf16, with sums in f32.
+namespace avx512_bf16 {
+extern const PeakArithmetic kPeak;
+}
+
+// The best of this processor for f32.
+const PeakArithmetic& Peak();
 
 // Processor time of the slowest of so many threads, each with so many rounds, in nanoseconds; 0 where they could not be
 // had to run at the same time, because other work was on the processors.

@@ -55,6 +55,4 @@ bool HasAvx512Bf16() {
   return has;
 }
 
-bool HasFastBf16Products() { return HasAvx512Bf16() && !__builtin_cpu_is("intel"); }
-
 }  // namespace hlo_dispatch

@@ -11,10 +11,6 @@ bool HasAvx512();
 bool HasAvx512Vnni();
 bool HasAvxVnni();
 bool HasAvx512Bf16();
-// Whether products of bf16 are faster than those of f32. A product of two pairs takes Intel's processors two cycles, in
-// which they add 64 products of f32, and AMD's one: a Xeon of the fourth generation computed 82 and 150 GFLOP/s on a
-// core.
-bool HasFastBf16Products();
 
 // The same arithmetic that was compiled for several instruction sets: the best that there is.
 template <typename Arithmetic>

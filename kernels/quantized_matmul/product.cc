@@ -23,6 +23,7 @@
 #include "common/failure.h"
 #include "common/family.h"
 #include "common/halves.h"
+#include "common/machine_speed.h"
 #include "common/processor.h"
 #include "common/rounding.h"
 #include "quantized_matmul/arithmetic.h"
