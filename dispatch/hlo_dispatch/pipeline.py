@@ -210,21 +210,25 @@ class Pipeline:
         with _collector_paused():
             return self._rewritten(module, self._context())
 
-    def freeze(self, module: Module, widened: AbstractSet[int] = frozenset()) -> Split:
+    def freeze(self, module: Module, widened: AbstractSet[int] = frozenset(), *, details: bool = False) -> Split:
         """Rewrite a module with frozen parameters and split it into prologue and steady-state program, in place.
 
         Args:
             widened: further frozen parameters, of narrower stored types: they are neither prepacked nor hoisted, which
                 would make them larger.
+            details: as for `run`.
         """
         with _collector_paused():
+            before = module.to_bytes() if details else None
             dispatching = replace(self, passes=FROZEN, preprocesses_constants=False)
             context = dispatching._context(dumps=True)
             context.widened = widened
-            _, report = dispatching._rewritten(module, context)
+            _, report = dispatching._rewritten(module, context, details=details)
             split = _split(module, context)
             report = _with_call_groups(report, context)
-            split.report = replace(report, seconds=sum(run.seconds for run in context.runs), passes=tuple(context.runs))
+            after = split.program.to_bytes() if details else None
+            seconds, passes = sum(run.seconds for run in context.runs), tuple(context.runs)
+            split.report = replace(report, seconds=seconds, passes=passes, before=before, after=after)
             return split
 
     def split(self, module: Module, frozen: AbstractSet[int], *, widened: AbstractSet[int] = frozenset()) -> Split:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
 import pytest
 
+from hlo_dispatch.driver.frozen_build import FrozenModule
 from hlo_dispatch.freezing import stock_fallback
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
@@ -13,10 +12,9 @@ from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.split_module import PreprocessedValue, Split
 
 
-def copying(
-    module: Module, frozen: AbstractSet[int], pipeline: object = None, widened: AbstractSet[int] = frozenset()
-) -> Split:
-    """Stands for `freezing.build.build` where frozen parameters are a module's first."""
+def copying(found: FrozenModule, pipeline: object = None) -> Split:
+    """Stands for `driver.frozen_build.build` where frozen parameters are a module's first."""
+    module, frozen = found.module, found.frozen
     signature = module.entry.program_shape
     count = len(signature.parameters)
     assert sorted(frozen) == list(range(len(frozen)))

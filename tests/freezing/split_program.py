@@ -14,7 +14,7 @@ from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.executable import Executable
 from hlo_dispatch.autotune.run.split_executable import SplitExecutable
-from hlo_dispatch.freezing.build import build
+from hlo_dispatch.driver.frozen_build import FrozenModule, build
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.vendor import registration
@@ -55,7 +55,7 @@ def halves(
     executable.start()
     registration.register(())
     module = optimized(program, arguments)
-    split = build(module, frozenset(frozen), pipeline((), policy))
+    split = build(FrozenModule(module, frozenset(frozen)), pipeline((), policy))
     stock = [np.asarray(value) for value in Executable(module)(arguments)]
     got = [np.asarray(value) for value in SplitExecutable(split)(arguments)]
     return Halves(split, stock, got)

@@ -14,7 +14,7 @@ from stages import split_small_weights
 
 from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune import whole_program_trial
-from hlo_dispatch.freezing.build import build
+from hlo_dispatch.driver.frozen_build import FrozenModule, build
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.split_module import Split
@@ -104,7 +104,7 @@ def test_the_whole_module_says_so(whole: Module) -> None:
 
 
 def coalesced(whole: Module) -> Split:
-    split = build(whole, FROZEN, pipeline((), "always"))
+    split = build(FrozenModule(whole, FROZEN), pipeline((), "always"))
     assert any("small values" in value.origin for value in split.preprocessed), split.preprocessed
     return split
 
@@ -137,7 +137,7 @@ def test_what_is_moved_out_of_a_loop() -> None:
     whole = donating(in_a_loop, [array(96, 96), array(*CACHE[:1], 96), array(*CACHE), array(*SPARE)], (2,), 3)
     wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
     assert donations(whole) == wanted
-    split = build(whole, frozenset((0,)), pipeline((), "always"))
+    split = build(FrozenModule(whole, frozenset((0,))), pipeline((), "always"))
     assert split.prologue is not None
     assert (donations(split.program), donations(split.prologue)) == (wanted, set())
 

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from hlo_dispatch.autotune.compare.validation import difference
+from hlo_dispatch.driver.frozen_build import FrozenModule
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing import models
 from hlo_dispatch.freezing.array_memory import address_of, use_large_pages
@@ -22,7 +23,7 @@ from hlo_dispatch.freezing.frozen_arrays import FrozenArrays
 from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments
 from hlo_dispatch.freezing.preprocessing import StageExecutables, preprocessed
 from hlo_dispatch.freezing.program import Program
-from hlo_dispatch.freezing.reduced_precision import checked_weight_format
+from hlo_dispatch.freezing.reduced_precision import Narrowing, checked_weight_format
 from hlo_dispatch.freezing.report import FreezeReport, bytes_of
 from hlo_dispatch.freezing.serialization import save
 from hlo_dispatch.freezing.signature import (
@@ -32,6 +33,8 @@ from hlo_dispatch.freezing.signature import (
     signature,
     trace_state_clean,
 )
+from hlo_dispatch.freezing.tracing import traced_module
+from hlo_dispatch.jax_plugin.explaining import FrozenFunction, active_pass
 from hlo_dispatch.jax_plugin.hook import installed_policy
 from hlo_dispatch.process.retained_memory import return_free_memory
 
@@ -88,7 +91,7 @@ def freeze(
     )
 
 
-class Frozen:
+class Frozen(FrozenFunction):
     """The frozen function that `freeze` returns; thread-safe."""
 
     def __init__(
@@ -167,8 +170,7 @@ class Frozen:
                 or this is called inside of jax.jit and the like.
             Exception: what tracing the function raises.
         """
-        if not trace_state_clean():
-            raise FreezeError("a frozen function cannot be compiled inside of jax.jit, jax.grad or jax.vmap")
+        _refuse_traced()
         _refuse(args, kwargs)
         with self._lock:
             self._build(args, kwargs)
@@ -211,6 +213,14 @@ class Frozen:
             self._preprocess()
             programs = list(self._programs.values())
         save(programs, self.__name__, path)
+
+    def frozen_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FrozenModule:
+        """The optimized module of a call, before it is dispatched: what `explain` and `tune` look at."""
+        _refuse_traced()
+        _refuse(args, kwargs)
+        narrowing = Narrowing.on(active_pass().machine, self._weight_format, self._activation_format)
+        originals = self._originals.arrays("explaining or tuning it")
+        return traced_module(self._named(), originals, args, kwargs, narrowing).frozen_module
 
     def largest_change(self, /, *args: Any, **kwargs: Any) -> float:
         """Largest change of a call's results by reduced precision of weights; the report shows it from then on.
@@ -333,6 +343,12 @@ class Frozen:
         if not self._keep and any(program.arrays is not None for program in self._programs.values()):
             self._originals.release()
             self._adapter.release()
+
+
+def _refuse_traced() -> None:
+    """Refuse to compile inside of another program; raises FreezeError."""
+    if not trace_state_clean():
+        raise FreezeError("a frozen function cannot be compiled inside of jax.jit, jax.grad or jax.vmap")
 
 
 def _refuse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

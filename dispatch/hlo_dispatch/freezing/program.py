@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.core import ShapedArray
 
-from hlo_dispatch.freezing.array_memory import is_enabled_type, traced_array
+from hlo_dispatch.freezing.array_memory import is_enabled_type
 from hlo_dispatch.freezing.call_signature import CallSignature
 from hlo_dispatch.freezing.placeholder_executable import PlaceholderExecutable
 from hlo_dispatch.freezing.preprocessing import FrozenInputs, Preprocessing, StageExecutables, preprocessing_of
@@ -75,8 +75,7 @@ class Program:
         """
         pipeline = active_pass()
         narrowing = Narrowing.on(pipeline.machine, weight_format, activation_format)
-        found = traced_module(fn, list(map(traced_array, originals)), args, kwargs, narrowing)
-        frozen = frozenset(range(len(originals) + len(found.constants)))
+        found = traced_module(fn, originals, args, kwargs, narrowing)
         taken = jax.tree.structure((args, kwargs))
         call_signature = CallSignature(found.arguments, taken, found.results, found.structure, found.donated)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
@@ -94,7 +93,7 @@ class Program:
             program.compile(originals, known, args, kwargs)
             return program
 
-        return built_or_stock(found.module, frozen, pipeline, found.widened, compiled)
+        return built_or_stock(found.frozen_module, pipeline, compiled)
 
     def compile(
         self,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
-from hlo_dispatch.freezing.build import build
-from hlo_dispatch.ir.module import Module
+from hlo_dispatch.driver.frozen_build import FrozenModule, build
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.jax_plugin.hook import leave_to_stock
 from hlo_dispatch.jax_plugin.record import record
@@ -40,13 +38,7 @@ def attempted_or_skipped(attempt: Callable[[], _Result], what: str) -> _Result |
         return None
 
 
-def built_or_stock(
-    module: Module,
-    frozen: AbstractSet[int],
-    pipeline: Pipeline,
-    widened: AbstractSet[int],
-    compiled: Callable[[Split], _Result],
-) -> _Result:
+def built_or_stock(module: FrozenModule, pipeline: Pipeline, compiled: Callable[[Split], _Result]) -> _Result:
     """Build and compile a frozen program; where that fails, log it and compile the undispatched module.
 
     Args:
@@ -60,7 +52,7 @@ def built_or_stock(
     report: Report | None = None
     failed = True
     try:
-        split = build(module, frozen, pipeline, widened)
+        split = build(module, pipeline)
         seconds = time.perf_counter() - begin
         result = compiled(split)
         failed, report = False, split.report
@@ -68,8 +60,8 @@ def built_or_stock(
             record.keep(report)
         return result
     except Exception as error:
-        leave_to_stock(error, module.to_bytes())
-        return compiled(without_prologue(module, frozen))
+        leave_to_stock(error, module.module.to_bytes())
+        return compiled(without_prologue(module.module, module.frozen))
     finally:
         is_rewritten = report is not None and len(report.dispatched) > 0
         record.count(rewritten=is_rewritten, failed=failed, seconds=seconds or time.perf_counter() - begin)

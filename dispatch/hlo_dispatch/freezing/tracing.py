@@ -13,7 +13,9 @@ from typing import Any
 import jax
 
 from hlo_dispatch.autotune.run.executable import placeholder_name, shown
+from hlo_dispatch.driver.frozen_build import FrozenModule
 from hlo_dispatch.errors import FreezeError
+from hlo_dispatch.freezing.array_memory import traced_array
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
 from hlo_dispatch.freezing.donation import donated_arguments, leaves_of
 from hlo_dispatch.freezing.gated_units import may_have_gated_units, with_split_products
@@ -62,6 +64,11 @@ class TracedModule:
     donated: tuple[int, ...]
     """Numbers of the donated positional arguments."""
 
+    @property
+    def frozen_module(self) -> FrozenModule:
+        """The module with its frozen parameters: the frozen arrays and the constants."""
+        return FrozenModule(self.module, frozenset(range(len(self.types))), self.widened)
+
 
 def traced_module(
     fn: Callable[..., Any],
@@ -80,6 +87,7 @@ def traced_module(
         Exception: what tracing the function raises.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
+    frozen = list(map(traced_array, frozen))
     try:
         traced = jax.jit(fn).trace(frozen, *args, **kwargs)
     except jax.errors.ConcretizationTypeError as error:
@@ -98,7 +106,7 @@ def traced_module(
     def replay(frozen: Any, constants: Any, rest: Any) -> Any:
         return evaluated(closed, lambda constant: constants[numbers[id(constant)]], (*frozen, *rest), numbers)
 
-    given: tuple[list[Any], ...] = (list(frozen), constants, rest)
+    given: tuple[list[Any], ...] = (frozen, constants, rest)
     function, less = replay, NarrowedFunction(lambda: [], frozenset(), frozenset())
     count = len(frozen) + len(constants)
     donated = donated_arguments(closed, len(frozen), args)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from hlo_dispatch.api import pipeline, rewrite
+from hlo_dispatch.driver.frozen_build import FrozenModule, build
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin import entry_point
@@ -24,6 +26,19 @@ from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.report import Report
 
+
+class FrozenFunction(ABC):
+    """A function with frozen arguments: `explain` and `tune` take the module that it makes instead of lowering it."""
+
+    @abstractmethod
+    def frozen_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FrozenModule:
+        """The optimized module of a call.
+
+        Raises:
+            HloDispatchError: the frozen arrays are gone.
+        """
+
+
 _UNSEEN = "the pass saw nothing of this function: it failed (a warning says how), or the function's device is no CPU"
 
 
@@ -31,14 +46,20 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     """Report of the pass on `fn`: compiles `fn(*args, **kwargs)` again and returns its report.
 
     `fn` is a function, plain or jitted (by `jax.jit` with static or donated arguments, `eqx.filter_jit`, `nnx.jit`),
-    or what lowering one gave (`jax.stages.Lowered`), without arguments then. Nothing is run, and what JAX has compiled
+    or what lowering one gave (`jax.stages.Lowered`), without arguments then; or what `freeze` returned: the report is
+    that of the program with preprocessed weights. Nothing is run, and what JAX has compiled
     already stays as it is. A `jax.stages.Compiled` is not compiled again: if it is stock XLA's, the report says what
     the pass does with its module. Outside of `install()` the pass is enabled for this compile only. The report has
     details: the nearest misses, and both modules, which `write_page` draws. Of several modules it is the largest's.
 
     Raises:
-        HloDispatchError: `fn` is something else, or a Compiled that was dispatched.
+        HloDispatchError: `fn` is something else, or a Compiled that was dispatched; the weights of a frozen function
+            are gone.
     """
+    if isinstance(fn, FrozenFunction):
+        split = build(fn.frozen_module(args, kwargs), active_pass(), details=True)
+        assert split.report is not None, "freezing reports"
+        return split.report
     compiled = compiled_stage(fn)
     if compiled is not None:
         refuse_arguments(fn, args, kwargs)
