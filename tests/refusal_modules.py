@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+
+class Case(NamedTuple):
+    """A module in which `op` is refused."""
+
+    op_kind: str
+    """Or the name of the table's entry that is no anchor."""
+    code: str
+    sentence: str
+    text: str
+
 
 def entry(body: str, before: str = "") -> str:
     lines = "\n  ".join(line.strip() for line in body.strip().splitlines())
@@ -16,12 +28,15 @@ def convolution(x: str, w: str, y: str, window: str, *, more: str = "", labels: 
         ROOT r = {y} negate(op)""")
 
 
-def integer_convolution(x: str, w: str, y: str, window: str, reads: str = "x, w", between: str = "") -> str:
+def integer_convolution(
+    x: str, w: str, y: str, window: str, reads: str = "x, w", between: str = "", *, more: str = "",
+    labels: str = "b01f_01io->b01f",
+) -> str:  # fmt: skip
     """A convolution of integers whose sums become numbers."""
     return entry(f"""x = {x} parameter(0)
         w = {w} parameter(1)
         {between}
-        op = s32{y} convolution({reads}), window={{{window}}}, dim_labels=b01f_01io->b01f
+        op = s32{y} convolution({reads}), window={{{window}}}, dim_labels={labels}{more}
         c = f32{y} convert(op)
         ROOT r = f32{y} negate(c)""")
 

@@ -47,17 +47,34 @@ def test_the_example_follows_the_recipe() -> None:
         assert any(name.startswith(place) for name in named), (place, named)
 
 
-@pytest.mark.parametrize("kernel", ["onednn.layer_norm", "onednn.concat", "own.channel_sums", "onednn.softmax"])
-def test_the_recipe_names_what_a_real_kernel_touched(kernel: str) -> None:
+def named_places() -> list[str]:
+    """Regular expressions of the paths that the recipe's steps name."""
+    names = (name for name in re.findall(r"`([\w<>/.*]+)`", recipe()) if "/" in name or "." in name)
+    return [re.sub(r"<\w+>", "[^/]+", re.escape(name)).replace(r"\*", ".*") for name in names]
+
+
+def git(*command: str) -> list[str]:
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("this checkout has no such history")
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("kernel", ["own.argmax", "own.sort", "onednn.recurrent", "onednn.layer_norm", "onednn.concat"])
+def test_the_recipe_names_what_names_a_real_kernel(kernel: str) -> None:
     """Every file that names it is in a place that a step of the recipe names."""
-    listed = subprocess.run(["git", "grep", "-lF", kernel], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("this is no git checkout")
-    places = [re.sub(r"<\w+>", "[^/]+", re.escape(name).replace(r"\<", "<").replace(r"\>", ">")).replace(r"\*", ".*")
-              for name in re.findall(r"`([\w<>/.*]+)`", recipe()) if "/" in name or "." in name]  # fmt: skip
-    for path in listed.stdout.split():
+    places = named_places()
+    for path in git("grep", "-lF", kernel):
         if not path.startswith(KEPT):
             assert any(re.match(place, path) for place in places), path
+
+
+@pytest.mark.parametrize("commit", ["efdd4b4", "3409f57", "31fd17f"], ids=["argmax", "sort", "recurrent"])
+def test_the_recipe_names_what_a_real_kernel_changed(commit: str) -> None:
+    """Likewise every file of the commits that added the last ones."""
+    places = named_places()
+    for path in git("show", "--name-only", "--format=", commit):
+        assert any(re.match(place, path) for place in places), path
 
 
 @pytest.fixture

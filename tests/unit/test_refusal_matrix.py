@@ -18,6 +18,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.report import Region, Report
 from processor import needs_avx512
+from refusal_attentions import ATTENTIONS
 from refusal_cases import (
     GOLDEN,
     KINDS,
@@ -33,7 +34,7 @@ from refusal_cases import (
     table,
     unfused,
 )
-from refusal_sentences import ANCHORS, ATTENTIONS, ENTRIES, ROUTINES
+from refusal_sentences import ANCHORS, ENTRIES, ROUTINES
 
 pytestmark = needs_avx512
 

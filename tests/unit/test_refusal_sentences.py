@@ -14,8 +14,11 @@ from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.pattern.table import AnchorKind
+from hlo_dispatch.process.machine import this_machine
 from matching import flattened, node, table
-from refusal_sentences import ANCHORS, ATTENTIONS, ENTRIES, ROUTINES, Case, EntryCase
+from refusal_attentions import ATTENTIONS
+from refusal_modules import Case
+from refusal_sentences import ANCHORS, ENTRIES, ROUTINES, EntryCase
 
 SHIPPED = tuple(table().anchors.values())
 
@@ -23,7 +26,7 @@ SHIPPED = tuple(table().anchors.values())
 def normalized(text: str, entries: tuple[AnchorKind, ...] = SHIPPED) -> tuple[str, Anchor | Refusal]:
     """The op kind of `op`, and its anchor or the refusal."""
     graph = flattened(text)
-    around, instruction = Surroundings(graph), node(graph, "op")
+    around, instruction = Surroundings(graph, this_machine()), node(graph, "op")
     return op_kind_of(instruction, around), normalize_anchor(instruction, by_op_kind(entries), around)
 
 
