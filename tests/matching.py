@@ -13,6 +13,7 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.passes.mask_redirection import redirect_masks
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
+from hlo_dispatch.process.machine import Machine, this_machine
 
 _F = "f32[4]{0}"
 EDITED = f"""
@@ -71,10 +72,12 @@ def finder() -> EpilogueFinder:
     return EpilogueFinder(Recogniser(table().activations), table().binaries)
 
 
-def matches(graph: FlatGraph, taken: set[Node] = frozenset(), needed: set[Node] = frozenset()) -> dict:
+def matches(
+    graph: FlatGraph, taken: set[Node] = frozenset(), needed: set[Node] = frozenset(), machine: Machine | None = None
+) -> dict:
     """Anchor's name → its match or refusal, each match taking what it covers, as the plan has it."""
     redirect_masks(graph)
-    matcher = Matcher(graph, table(), finder())
+    matcher = Matcher(graph, table(), finder(), machine or this_machine())
     owned, in_memory = set(taken), {graph.root, *needed}
     found: dict[str, Match | Refusal] = {}
     for anchor in matcher.anchors():

@@ -7,6 +7,7 @@ import pytest
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.process.machine import this_machine
 from matching import finder, flattened, node, table
 
 SUM = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
@@ -15,7 +16,7 @@ SUM = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(
 def glue_ops(body: str) -> dict[str, Match | Refusal]:
     graph = flattened(f"{SUM}ENTRY e {{\n{body}\n}}")
     results = {node(graph, "x")}  # as if a call gave it
-    matcher = Matcher(graph, table(), finder())
+    matcher = Matcher(graph, table(), finder(), this_machine())
     return {n.name: matcher.match(n, lambda _: False, {graph.root}.__contains__, results) for n in matcher.glue_ops()}
 
 
@@ -179,7 +180,7 @@ def test_what_is_joined_already_is_read_as_that():
   three = f32[3,11] concatenate(x, y, z), dimensions={1}
   ROOT all = (f32[3,7], f32[3,9], f32[3,11]) tuple(two, other, three)
 }""")
-    matcher = Matcher(graph, table(), finder())
+    matcher = Matcher(graph, table(), finder(), this_machine())
     three = node(graph, "three")
 
     def read(*results: str) -> list[str]:
@@ -205,7 +206,7 @@ ENTRY e {
   y = f32[3,2] parameter(1)
   ROOT both = f32[3,7] fusion(x, y), kind=kLoop, calls=f
 }""")
-    matcher = Matcher(graph, table(), finder())
+    matcher = Matcher(graph, table(), finder(), this_machine())
     (glue_op,) = matcher.glue_ops()
     found = matcher.match(glue_op, lambda _: False, {graph.root}.__contains__)
     assert isinstance(found, Refusal)

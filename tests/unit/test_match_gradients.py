@@ -12,6 +12,7 @@ from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.pattern import Recogniser, load_tables
+from hlo_dispatch.process.machine import this_machine
 
 TABLE = load_tables()
 
@@ -20,7 +21,7 @@ def match(module: str) -> Match | Refusal:
     """What the only anchor of the module's entry is matched as."""
     parsed = Module.from_bytes(text.from_text(module))
     (graph,) = [FlatGraph(parsed, computation) for computation, _ in parsed.control_flow_computations()]
-    matcher = Matcher(graph, TABLE, EpilogueFinder(Recogniser(TABLE.activations), TABLE.binaries))
+    matcher = Matcher(graph, TABLE, EpilogueFinder(Recogniser(TABLE.activations), TABLE.binaries), this_machine())
     anchor, *_ = matcher.anchors()  # a diagonal is cut out by a pooling, which comes last
     return matcher.match(anchor, lambda _: False, lambda node: node is graph.root)
 

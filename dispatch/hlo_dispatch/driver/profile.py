@@ -121,8 +121,10 @@ class _CountingSupportQuery:
 
 
 class _CountingMatcher(Matcher):
-    def __init__(self, profile: Profile, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
-        super().__init__(graph, table, finder)
+    def __init__(
+        self, profile: Profile, graph: FlatGraph, table: Table, finder: EpilogueFinder, machine: Machine
+    ) -> None:
+        super().__init__(graph, table, finder, machine)
         self._profile = profile
 
     def match(

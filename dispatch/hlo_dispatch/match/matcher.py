@@ -23,6 +23,7 @@ from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.match.match import Match, match_of_anchor
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS, MAY_BE_GLUE_OPS, OP_KINDS
+from hlo_dispatch.process.machine import Machine
 
 # Number of instructions above a value among which its anchor op is searched.
 _MAX_SEARCHED = 128
@@ -33,8 +34,8 @@ _UP_TO_SLICE = PEEL_ROUNDING_AND_BITCASTS | PEEL_SLICES
 class Matcher:
     """Matches one flat graph against one table. The caller iterates over anchor ops and owns accepted matches."""
 
-    def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
-        self._graph = graph
+    def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder, machine: Machine) -> None:
+        self._graph, self._machine = graph, machine
         found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and has_op_kind(node)]
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
         self._finder = finder
@@ -57,7 +58,7 @@ class Matcher:
 
     def entry_name(self, node: Node) -> str:
         """The name of the first table entry for `node`; the name of its op kind where the table has none."""
-        op_kind = op_kind_of(node, Surroundings(self._graph))
+        op_kind = op_kind_of(node, Surroundings(self._graph, self._machine))
         return next((entry.name for entry in self._entries.get(op_kind, ())), op_kind)
 
     def match(
@@ -100,7 +101,7 @@ class Matcher:
 
     def _anchor(self, node: Node, results: AbstractSet[Node]) -> Anchor | Refusal:
         if node not in self._normalized:
-            anchor = normalize_anchor(node, self._entries, Surroundings(self._graph, results))
+            anchor = normalize_anchor(node, self._entries, Surroundings(self._graph, self._machine, results))
             if not isinstance(anchor, Refusal):
                 anchor = _with_materialized_operands(anchor)
             self._normalized[node] = anchor

@@ -8,6 +8,7 @@ from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, Modu
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.passes.context import PassContext
+from hlo_dispatch.passes.mask_redirection import redirect_masks
 from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.passes.program_tuner import ProgramTuner
 from hlo_dispatch.selection.candidate import DefaultVariant
@@ -17,12 +18,14 @@ from hlo_dispatch.selection.strategies import ALL_SUPPORTED_UNCONDITIONALLY, COS
 
 
 def flatten(module: Module, context: PassContext) -> set[int]:
-    """Flatten every computation that control flow reaches into one graph; changes nothing."""
+    """Flatten every computation that control flow reaches into one graph, ready to be matched; changes nothing."""
     context.graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
     if context.frozen:
         by_id = {graph.computation.id: graph for graph, _ in context.graphs}
         for identifier, static in static_by_computation(module, by_id, context.frozen).items():
             by_id[identifier].static = static
+    for graph, _ in context.graphs:
+        redirect_masks(graph)
     return set()
 
 

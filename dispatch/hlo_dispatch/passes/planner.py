@@ -19,7 +19,6 @@ from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.recurrent.finder import RecurrentFinder
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder
-from hlo_dispatch.passes.mask_redirection import redirect_masks
 from hlo_dispatch.passes.plan import ComputationPlan, plan_computation
 from hlo_dispatch.passes.support_query import VendorSupportQuery, prefetch
 from hlo_dispatch.pattern import Recogniser, Table
@@ -64,7 +63,7 @@ class Planner:
     attentions: AttentionFinder
     recurrents: RecurrentFinder
     support_query: KernelSupportQuery
-    matcher: Callable[[FlatGraph, Table, EpilogueFinder], Matcher] = Matcher
+    matcher: Callable[[FlatGraph, Table, EpilogueFinder, Machine], Matcher] = Matcher
     decide: Decide = decide
     prefetch: Callable[[Match], bool] = prefetch
     """Starts the kernel support query of a match in the background; False where the library is missing."""
@@ -115,8 +114,7 @@ class Planner:
         def prefetched(match: Match) -> Match | None:
             return None if is_refused(match) else self._prefetched(match, strategy)
 
-        redirect_masks(graph)
-        matcher = self.matcher(graph, self.table, self.finder)
+        matcher = self.matcher(graph, self.table, self.finder, self.machine)
         return plan_computation(
             graph, matcher, self.patterns, self.routines, self.attentions, self.recurrents, decide_on,
             prefetched=prefetched,

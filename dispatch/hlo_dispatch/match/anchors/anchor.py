@@ -17,6 +17,7 @@ from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
+from hlo_dispatch.process.machine import Machine
 
 _SUM_TYPE = "s32"
 COMPUTED_TYPES = frozenset(DTYPES)
@@ -99,6 +100,8 @@ class Surroundings(NamedTuple):
     """What a normalizer knows besides the instruction."""
 
     graph: FlatGraph
+    machine: Machine
+    """For which the decisions are made."""
     results: AbstractSet[Node] = frozenset()
     """Results of dispatched calls, in front of which values may not exist: nothing peels them."""
 

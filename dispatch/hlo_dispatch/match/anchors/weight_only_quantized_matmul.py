@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.dot_dimensions import DotDimensions, dot_dimensions
@@ -27,7 +26,6 @@ from hlo_dispatch.match.anchors.quantized_operand import QuantizedOperand, group
 from hlo_dispatch.match.anchors.rounded_source import RoundedSource, rounded_source
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.table import AnchorKind
-from hlo_dispatch.process.machine import this_machine
 
 MAX_ROWS = 32
 """Where matrices of bf16 have units of their own, oneDNN's product of widened weights is faster with more of them."""
@@ -49,7 +47,7 @@ class _Sides(NamedTuple):
 
 def is_weight_only_quantized_matmul(node: Node, around: Surroundings) -> bool:
     """Whether a dot is a weight-only quantized matmul that the kernel supports."""
-    return _sides(node, around.results) is not None
+    return _sides(node, around) is not None
 
 
 def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor | Refusal:
@@ -57,7 +55,7 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind, around
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
-    sides = _sides(node, around.results)
+    sides = _sides(node, around)
     assert sides is not None, "the op kind says so"
     dimensions = dot_dimensions(node)
     of_source, of_weights = dimensions[sides.source], dimensions[sides.weights]
@@ -130,27 +128,29 @@ def _grouped(
     return View(scale.node, with_dense_strides((groups, channels), destination))
 
 
-def _sides(node: Node, results: AbstractSet[Node]) -> _Sides | None:
+def _sides(node: Node, around: Surroundings) -> _Sides | None:
     """The roles of the operands, weights on the right if both are quantized; None: the kernel supports neither."""
     if node.proto.dot_dimension_numbers.lhs_batch_dimensions:
         return None
     for weights in (1, 0):
         source = 1 - weights
-        quantized = quantized_operand(node.operands[weights], results)
+        quantized = quantized_operand(node.operands[weights], around.results)
         if quantized is None or node.operands[source].shape.element_type not in COMPUTED_TYPES:
             continue
-        if _is_supported(quantized, dot_dimensions(node)[weights]) and not _is_for_tiles(node, source, results):
+        if _is_supported(quantized, dot_dimensions(node)[weights]) and not _is_for_tiles(node, source, around):
             return _Sides(weights, source, quantized)
     return None
 
 
-def _is_for_tiles(node: Node, source: int, results: AbstractSet[Node]) -> bool:
-    """Whether a processor's units for matrices of bf16 gain more than widening all weights to bf16 costs."""
+def _is_for_tiles(node: Node, source: int, around: Surroundings) -> bool:
+    """Whether the processor's units for matrices of bf16 gain more than widening all weights to bf16 costs."""
+    if not around.machine.has_bf16_tiles:
+        return False
     operand, free = node.operands[source], dot_dimensions(node)[source].free
     if math.prod(operand.shape.dimensions[number] for number in free) <= MAX_ROWS:
         return False
-    views = peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS, results)
-    return this_machine().has_bf16_tiles and any(view.element_type == "bf16" for view in views)
+    views = peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS, around.results)
+    return any(view.element_type == "bf16" for view in views)
 
 
 def _is_supported(quantized: QuantizedOperand, dimensions: DotDimensions) -> bool:
