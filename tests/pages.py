@@ -30,6 +30,7 @@ PAGES = (
             "kernels/hosts.md",
             "patterns/examples/README.md",
             "bench/results/README.md",
+            "docs/generate.md",
         )
     ),
 )

@@ -96,7 +96,7 @@ def file_names() -> set[str]:
 def test_public_names_exist(page: Path) -> None:
     """`hlo_dispatch.install(…)` is something that a program can write, or a custom-call's target."""
     targets = registrations().targets
-    text = " ".join(pages.spans(page)) + " ".join(block.text for block in pages.blocks(page, "python"))
+    text = " ".join([*pages.spans(page), *(block.text for block in pages.blocks(page, "python"))])
     for dotted in set(re.findall(r"(?<![\w/.])hlo_dispatch\.([a-z]\w*(?:\.[a-z]\w*)*)", text)):
         is_target = any(target.startswith(f"hlo_dispatch.{dotted}") for target in targets)
         assert is_target or has(hlo_dispatch, dotted), f"hlo_dispatch.{dotted}"
@@ -166,6 +166,27 @@ def test_code_runs(
     for block in pages.blocks(page, "python"):
         exec(compile(block.text, block.name, "exec"), names)
     capsys.readouterr()
+
+
+RECIPES: dict[str, list[Block]] = {}
+"""Library of language models, or none → the blocks of docs/generate.md that are one program."""
+for _block in pages.blocks(ROOT / "docs/generate.md", "python"):
+    _library = re.search(r"^(?:from|import) (keras_hub|transformers)", _block.text, re.MULTILINE)
+    RECIPES.setdefault(_library[1] if _library else "", []).append(_block)
+
+
+@pytest.mark.parametrize("library", RECIPES)
+def test_recipes_run(library: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if library:
+        pytest.importorskip(library)
+    names: dict[str, Any] = {}
+    for block in RECIPES[library]:
+        exec(compile(block.text, block.name, "exec"), names)
+    assert capsys.readouterr().out
+    if not library:
+        prompts = [[5, 9, 2], [*range(1, 21)]]
+        together = names["generate"](prompts, 8)
+        assert [list(row) for row in together] == [list(names["generate"]([prompt], 8)[0]) for prompt in prompts]
 
 
 TABLES = [block for page in WITH_COMMANDS for block in pages.blocks(page, "yaml") if "version: 1" in block.text]

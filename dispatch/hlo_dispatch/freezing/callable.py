@@ -55,8 +55,8 @@ def freeze(
 
     Args:
         model: a function, jitted or not, whose leading arguments are frozen; the arrays that it closes over are, too.
-            Or a model: `keras.Model`, `flax.nnx.Module`, `equinox.Module` or a `torch.nn.Module` of torchax, whose
-            weights are frozen and which infers.
+            Or a model: `keras.Model`, `flax.nnx.Module`, `equinox.Module`, a Flax model of Transformers or a
+            `torch.nn.Module` of torchax, whose weights are frozen and which infers.
         frozen: the leading arguments, any pytrees. Arrays among them are weights, everything else is part of the
             program.
         keep: keep references to the weights, so that calls of other shapes can be compiled, and the function be
@@ -155,6 +155,21 @@ class Frozen(FrozenFunction):
                 refuse_tensors(jax.tree.leaves((args, kwargs)))
                 raise
         return self._slow_path(args, kwargs)
+
+    def generate(self, /, *args: Any, **kwargs: Any) -> Any:
+        """What the model's own `generate` returns, of a CausalLM of KerasHub or a Flax language model of Transformers.
+
+        There is one program for each shape of the prompt and each set of options. A KerasHub model samples as
+        `model.compile(sampler=...)` says, and the sampler's seed advances as it would.
+
+        Args:
+            args, kwargs: of the model's `generate`.
+
+        Raises:
+            FreezeError: what was frozen has no `generate`, or as for a call.
+            Exception: as for a call, and what the model's own `generate` raises.
+        """
+        return self._adapter.generate(self, args, kwargs)
 
     def compile(self, /, *args: Any, **kwargs: Any) -> None:
         """Compile the program for such arguments, which a call with them then finds.
