@@ -58,6 +58,8 @@ class MeasurementRequest:
     """Estimated time of stock's code for all of these in one run of the program: the most that a kernel could gain."""
 
 
+Stock = Callable[[], tuple[Module, bool]]
+"""Returns the module as XLA made it, and whether that is a leading part of the program, lazily."""
 Variants = Callable[[], Iterable[tuple[str, Module]]]
 """Returns the plan strategies of a program, and the module of each, lazily."""
 
@@ -91,23 +93,16 @@ class ModuleMeasurer(Protocol):
         ...
 
     def measure_program(
-        self,
-        program: str,
-        stock: Module,
-        variants: Variants,
-        *,
-        is_final: bool,
-        is_hurried: bool = False,
-        is_part: bool = False,
+        self, program: str, stock: Stock, variants: Variants, *, is_final: bool, is_hurried: bool = False
     ) -> None:
         """Run a whole-program trial.
 
         Args:
             program: the program's digest in the store.
+            stock: the module as XLA made it, or its leading part, where there is time for a trial.
             variants: builds the modules to compare with stock, one by one as time allows.
             is_final: whether all regions should have been measured; nothing happens where they were not.
             is_hurried: whether measuring regions took part of the time; a later compile tries the remaining variants.
-            is_part: whether the modules are leading parts of programs.
         """
         ...
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -17,7 +17,7 @@ from hlo_dispatch.autotune.counters import TuningCounters
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.findings import Findings
 from hlo_dispatch.autotune.measurement_lock import exclusive_measurement
-from hlo_dispatch.autotune.measurement_requests import MeasurementRequest
+from hlo_dispatch.autotune.measurement_requests import MeasurementRequest, Stock, Variants
 from hlo_dispatch.autotune.region_task import names_of, reproducer_saver, task_of
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.watchdog import TimedOut, has_stuck_threads
@@ -230,14 +230,7 @@ class Tuner:
         return measure(task, self.effort, saver, timed=self.timed, deadline=self._deadline)
 
     def measure_program(
-        self,
-        program: str,
-        stock: Module,
-        variants: Callable[[], Iterable[tuple[str, Module]]],
-        *,
-        is_final: bool,
-        is_hurried: bool = False,
-        is_part: bool = False,
+        self, program: str, stock: Stock, variants: Variants, *, is_final: bool, is_hurried: bool = False
     ) -> None:
         """Run the whole-program trial, before measuring regions or, if all of them were reached, after that."""
         remaining = self.remaining_seconds()
@@ -269,21 +262,7 @@ class Tuner:
             if measured is None or is_old:
                 measured = self._attempt(
                     program,
-                    lambda: self._limited_by_its_regions(
-                        whole_program_trial.compare(
-                            stock,
-                            variants(),
-                            remaining=self._deadline.remaining,
-                            # The regions of most time are worth as much as what the cost model's plan gains.
-                            reserved=0.0 if is_final else MAX_RESERVED * self._deadline.remaining,
-                            before=before.samples if before is not None else {},
-                            is_final=is_final,
-                            is_hurried=is_hurried,
-                            is_part=is_part,
-                            frozen=self.frozen | self.widened,
-                            split=partial(self.split, widened=self.widened) if self.split is not None else None,
-                        )
-                    ),
+                    lambda: self._compared(stock, variants, before, is_final=is_final, is_hurried=is_hurried),
                     whole_program_trial.PROGRAM,
                     "",
                     whole_program_trial.ALL_KERNELS,
@@ -296,7 +275,23 @@ class Tuner:
                 self.given_up.add(program)
         self.tally.seconds += time.perf_counter() - start
 
-    def _limited_by_its_regions(self, measured: Measurement) -> Measurement:
+    def _compared(
+        self, stock: Stock, variants: Variants, before: Measurement | None, *, is_final: bool, is_hurried: bool
+    ) -> Measurement:
+        module, is_part = stock()
+        measured = whole_program_trial.compare(
+            module,
+            variants(),
+            remaining=self._deadline.remaining,
+            # The regions of most time are worth as much as what the cost model's plan gains.
+            reserved=0.0 if is_final else MAX_RESERVED * self._deadline.remaining,
+            before=before.samples if before is not None else {},
+            is_final=is_final,
+            is_hurried=is_hurried,
+            is_part=is_part,
+            frozen=self.frozen | self.widened,
+            split=partial(self.split, widened=self.widened) if self.split is not None else None,
+        )
         return replace(measured, thorough=measured.thorough and not self._has_provisional)
 
     def _attempt(

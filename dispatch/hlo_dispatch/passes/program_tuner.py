@@ -137,14 +137,12 @@ class ProgramTuner:
         is_hurried: bool = False,
     ) -> None:
         """Run a whole-program trial of these strategies."""
-        stock, is_part = self._part or self.stock, self._part is not None
         measure.measure_program(
             program,
-            stock,
-            lambda: self._variants(stock, strategies),
+            lambda: (self._part or self.stock, self._part is not None),
+            lambda: self._variants(self._part or self.stock, strategies),
             is_final=is_final,
             is_hurried=is_hurried,
-            is_part=is_part,
         )
 
     def _possible_calls(self, plans: Sequence[ComputationPlan]) -> float:
