@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import jax
 import numpy as np
+from calls import run_together
 from quantized_matmul_calls import (
     GROUPED,
     WEIGHTS,
+    QuantizedMatmulCall,
     quantized_matmul,
     with_rounded_source,
     with_whole_numbers,
@@ -35,16 +38,22 @@ def main() -> None:
 def check_floats() -> None:
     """Sums of f32."""
     sizes = itertools.product((1, 2, 5, 8, 17), (1, 9, 70, 300), (1, 7, 33, 130, 1100))
-    for (rows, depth, columns), by_column, kind in itertools.product(sizes, (False, True), WEIGHTS):
-        products = [quantized_matmul(rows, depth, columns, by_column=by_column, kind=kind)]
-        if kind in GROUPED:
-            products.append(quantized_matmul(40 + rows, depth, columns, by_column=by_column, kind=kind, dtype="bf16"))
-            scaled = quantized_matmul(rows, 48 * depth, columns, by_column=by_column, kind=kind, groups=depth)
-            products += [scaled] if depth < MOST_GROUPS else []
-        for product in products:
-            found = wrong(product.call.run(), product.expected, product.magnitude)
+    for rows, depth, columns in sizes:
+        products = list(products_of(rows, depth, columns))
+        results = run_together([product.call for product in products])
+        for product, result in zip(products, results, strict=True):
+            found = wrong(result, product.expected, product.magnitude)
             if found:
                 print(product.call.spec, found)
+
+
+def products_of(rows: int, depth: int, columns: int) -> Iterator[QuantizedMatmulCall]:
+    for by_column, kind in itertools.product((False, True), WEIGHTS):
+        yield quantized_matmul(rows, depth, columns, by_column=by_column, kind=kind)
+        if kind in GROUPED:
+            yield quantized_matmul(40 + rows, depth, columns, by_column=by_column, kind=kind, dtype="bf16")
+            if depth < MOST_GROUPS:
+                yield quantized_matmul(rows, 48 * depth, columns, by_column=by_column, kind=kind, groups=depth)
 
 
 def check_integers() -> None:
