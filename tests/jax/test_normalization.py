@@ -132,6 +132,16 @@ def test_any_shape(before: list[int], size: int, dtype: str) -> None:
     check(llama_rms, (scale, x), RMS)
 
 
+def test_a_result_of_another_rank_stays_with_xla() -> None:
+    """The last token of one prompt: XLA drops the dimension of one element inside the expression."""
+    scale, _, x = operands((1, 1, 64), "float32")
+    both = run_both(lambda scale, x: llama_rms(scale, x[:, -1]), scale, x)
+    assert not both.report.dispatched
+    (region,) = both.report.regions
+    assert "result has the dimensions of x" in str(region.reason)
+    np.testing.assert_allclose(both.dispatched[0], both.stock[0], rtol=1e-6)
+
+
 def test_a_variance_that_stock_loses() -> None:
     """Stock takes the difference of two large means; what is left of it after 1e4 are the roundings."""
     scale, shift, x = operands((4, 64), "float32", mean=1e4)
