@@ -28,10 +28,10 @@ struct Instruction {
           shape = field.bytes;
           break;
         case instruction_field::kParameterNumber:
-          parameter = static_cast<int64_t>(field.integer);
+          if (field.is_integer) parameter = static_cast<int64_t>(field.integer);
           break;
         case instruction_field::kId:
-          id = static_cast<int64_t>(field.integer);
+          if (field.is_integer) id = static_cast<int64_t>(field.integer);
           break;
         case instruction_field::kOperands:
           Append(field, &operands);
@@ -59,7 +59,7 @@ struct Computation {
     instructions.reserve(static_cast<size_t>(PyList_Size(list)));
     WireReader reader(serialized);
     for (WireField field; reader.Next(&field);) {
-      if (field.number == computation_field::kRoot) root = static_cast<int64_t>(field.integer);
+      if (field.number == computation_field::kRoot && field.is_integer) root = static_cast<int64_t>(field.integer);
       if (field.number == computation_field::kInstructions) instructions.emplace_back(field.bytes);
     }
     if (PyList_Size(list) != static_cast<Py_ssize_t>(instructions.size())) {

@@ -18,6 +18,8 @@ namespace {
 
 // Numbers of element types (xla_data.proto).
 constexpr int64_t kF16 = 10, kF32 = 11, kTuple = 13, kBf16 = 16;
+// XLA nests fusions two or three deep. A module in which a fusion calls itself has no end.
+constexpr int kDeepest = 64;
 
 // What Python gives besides the computation (_kernels.pyi).
 struct Settings {
@@ -65,7 +67,7 @@ class Flattening {
     int value = 0;
     if (instruction.opcode == "fusion" && IsExpandable(instruction)) {
       std::vector<int> members;
-      value = Expand(Called(instruction), operands, &members);
+      value = Expand(Called(instruction), operands, /*depth=*/1, &members);
       members.insert(members.end(), narrow_.begin(), narrow_.end());
       for (const int member : members) values_[static_cast<size_t>(member)].producers.push_back(instruction.id);
       members_.emplace_back(instruction.id, std::move(members));
@@ -114,18 +116,21 @@ class Flattening {
     });
   }
 
-  int Expand(const Computation& fused, const std::vector<int>& operands, std::vector<int>* members) {
+  int Expand(const Computation& fused, const std::vector<int>& operands, int depth, std::vector<int>* members) {
+    if (depth > kDeepest) throw std::runtime_error("fusions are nested too deep, or one calls itself");
     Values values;
     values.reserve(fused.instructions.size());
     for (size_t place = 0; place < fused.instructions.size(); ++place) {
       const Instruction& instruction = fused.instructions[place];
       if (instruction.opcode == "parameter") {
-        values[instruction.id] = operands.at(static_cast<size_t>(instruction.parameter));
+        const auto parameter = static_cast<size_t>(instruction.parameter);
+        if (parameter >= operands.size()) throw std::runtime_error("a fusion has fewer operands than parameters");
+        values[instruction.id] = operands[parameter];
         continue;
       }
       std::vector<int> inner = OperandsOf(instruction, values);
       if (instruction.opcode == "fusion") {
-        values[instruction.id] = Expand(Called(instruction), inner, members);
+        values[instruction.id] = Expand(Called(instruction), inner, depth + 1, members);
         continue;
       }
       const Opcode& opcode = opcodes_.Of(instruction.opcode);

@@ -10,9 +10,10 @@ namespace hlo_dispatch::python {
 
 struct WireField {
   uint64_t number = 0;
-  std::string_view whole;  // its tag included
-  std::string_view bytes;  // of a string, a message, or packed numbers
-  uint64_t integer = 0;    // of a number that is not packed
+  bool is_integer = false;  // by its wire type, which need not be its schema's: protobuf takes it for unknown then
+  std::string_view whole;   // its tag included
+  std::string_view bytes;   // of a string, a message, or packed numbers
+  uint64_t integer = 0;     // of a number that is not packed
 };
 
 class WireReader {
@@ -25,6 +26,8 @@ class WireReader {
     const uint64_t tag = Integer();
     field->number = tag >> 3;
     field->bytes = {};
+    field->integer = 0;
+    field->is_integer = (tag & 7) == 0;
     switch (tag & 7) {
       case 0:
         field->integer = Integer();

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from matching import flattened, instruction, node
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.ir.module import Module
+from matching import flattened, instruction, node, parsed
 
 # XLA writes the bias and the relu out in each of the fusions that need them.
 DUPLICATED = """
@@ -274,3 +278,30 @@ ENTRY main { x = f32[4,8]{1,0} parameter(0)
 """)
     assert [value.opcode for value in graph.root.operands] == ["bitcast", INSERTED_COPY]
     assert [value.operands[0].opcode for value in graph.root.operands] == ["convert", "convert"]
+
+
+# --- what is no HLO -------------------------------------------------------------------------------
+
+
+def test_a_fusion_that_calls_itself_is_refused() -> None:
+    """Nested without end, it took the process down."""
+    module = parsed(DUPLICATED)
+    one = instruction(module, "one")
+    one.called_computation_ids[:] = [module.entry.id]
+    with pytest.raises(ModuleError, match=r"computation main is no HLO: .* calls itself"):
+        FlatGraph(module, module.entry)
+
+
+def test_a_parameter_without_an_operand_is_refused() -> None:
+    module = parsed(DUPLICATED)
+    instruction(module, "b").parameter_number = 2
+    with pytest.raises(ModuleError, match="fewer operands than parameters"):
+        FlatGraph(module, module.entry)
+
+
+def test_a_field_of_another_wire_type_is_unknown() -> None:
+    """As protobuf takes it: the number of a parameter, as bytes."""
+    module = parsed(DUPLICATED)
+    instruction(module, "b").MergeFromString(b"\x4a\x00")
+    flat = FlatGraph(module := Module.from_bytes(module.to_bytes()), module.entry)
+    assert [operand.index for operand in node(flat, "add.1").operands] == [0, 1]

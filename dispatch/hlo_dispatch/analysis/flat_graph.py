@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS
+from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import PLAIN, PURE_WITH_FIELDS
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, INSTRUCTION_FIELDS, ComputationProto, InstructionProto
@@ -77,7 +78,11 @@ class Node:
 
 
 class FlatGraph:
-    """The flat view of one computation (an entry, a while body, a branch …)."""
+    """The flat view of one computation (an entry, a while body, a branch …).
+
+    Raises:
+        ModuleError: an operand is not ahead of its user, or a fusion calls itself.
+    """
 
     def __init__(self, module: Module, computation: ComputationProto) -> None:
         self.module = module
@@ -98,24 +103,27 @@ class FlatGraph:
         def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
             return _message_and_instructions(module.computations[identifier])
 
-        (
-            self.nodes,
-            self.value_of,
-            self.instruction_of,
-            self.members,
-            self._narrow_of,
-            self.root,
-            self.shapes,
-        ) = native().flat_graph(
-            *_message_and_instructions(computation),
-            called,
-            shape_of_serialized,
-            _rearranged,
-            Node,
-            _FIELDS,
-            PEEL_LAYOUTS,
-            INSERTED_COPY,
-        )
+        try:
+            (
+                self.nodes,
+                self.value_of,
+                self.instruction_of,
+                self.members,
+                self._narrow_of,
+                self.root,
+                self.shapes,
+            ) = native().flat_graph(
+                *_message_and_instructions(computation),
+                called,
+                shape_of_serialized,
+                _rearranged,
+                Node,
+                _FIELDS,
+                PEEL_LAYOUTS,
+                INSERTED_COPY,
+            )
+        except (RuntimeError, IndexError) as error:
+            raise ModuleError(f"computation {computation.name} is no HLO: {error}") from error
 
     @cached_property
     def has_narrow_integers(self) -> bool:

@@ -87,7 +87,8 @@ class Module:
     def opcodes(self) -> frozenset[str]:
         """The opcodes of all instructions, those inside fusions included, and perhaps of erased ones."""
         if self._opcodes is None and self._source is not None:
-            opcodes, self._names = native().opcodes_and_names(self._source)
+            opcodes, names = native().opcodes_and_names(self._source)
+            self._names = self._names or names
             self._opcodes = frozenset(opcodes)
         elif self._opcodes is None:
             self._opcodes = frozenset({i.opcode for c in self.proto.computations[:] for i in c.instructions[:]})
