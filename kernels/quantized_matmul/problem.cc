@@ -196,6 +196,7 @@ int64_t ReadSourceGroup(const Attributes& attributes, const Weights& weights, co
   if (weights.type != WeightsType::kS4 && weights.type != WeightsType::kS8) {
     Unsupported("src: expected weights of s4 or s8 where it is rounded to eight bits");
   }
+  if (weights.block > 0) Unsupported("src: expected weights that are not packed where it is rounded to eight bits");
   if (zeros.has_value()) Unsupported("src: expected weights without zero points where it is rounded to eight bits");
   if (scales.has_value() && scales->group % group != 0) {
     Unsupported("scales: expected groups of a multiple of the " + std::to_string(group) +

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,3 +167,35 @@ def test_refusals(flax_lm: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) 
         closed.generate(IDS)
     with pytest.raises(FreezeError, match="give the weights as an argument"):
         closed.update(model.params)
+
+
+def test_a_sampler_that_is_changed_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = protocol(monkeypatch)
+    sampler = sys.modules["causal_lm"].Greedy()
+    lm.compile(sampler)
+    fast = hlo_dispatch.freeze(lm)
+    first = fast.generate(PROMPT)["token_ids"]
+    sampler.behind = 3
+    lm.compile(sampler)
+    wanted = lm.generate(PROMPT)["token_ids"]
+    assert not np.array_equal(first, wanted)
+    np.testing.assert_array_equal(fast.generate(PROMPT)["token_ids"], wanted)
+
+
+def test_threads_draw_with_seeds_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = protocol(monkeypatch)
+    lm.compile(sys.modules["causal_lm"].Sampler())
+    fast = hlo_dispatch.freeze(lm)
+    fast.generate(PROMPT)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: fast.generate(PROMPT)["token_ids"].tobytes(), range(24)))
+    assert len(set(found)) == len(found)
+
+
+def test_generate_inside_of_a_jitted_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = protocol(monkeypatch)
+    lm.compile(sys.modules["causal_lm"].Sampler())
+    fast = hlo_dispatch.freeze(lm)
+    with pytest.raises(FreezeError, match=r"outside of jax\.jit"):
+        jax.jit(lambda x: x + fast.generate(PROMPT)["token_ids"])(1)
+    fast.generate(PROMPT)

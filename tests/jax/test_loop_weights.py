@@ -75,8 +75,8 @@ def changing(x: Any, w: Any) -> Any:
     return lax.fori_loop(0, TRIPS, lambda _, c: (product(*c), c[1] * 0.99), (x, w))[0]
 
 
-MOVED = [steps, steps_in_a_loop, layers_in_a_loop, steps_in_a_branch, a_branch_in_steps, trained, batched]
-KEPT = [few_steps, layers, changing]
+MOVED = [steps, steps_in_a_loop, layers_in_a_loop, steps_in_a_branch, trained, batched]
+KEPT = [few_steps, layers, changing, a_branch_in_steps]
 
 
 def arrays(dtype: str) -> tuple[Any, Any]:

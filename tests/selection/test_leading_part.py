@@ -54,6 +54,17 @@ def test_the_first_layers_stand_for_all() -> None:
         assert any(np.allclose(value, expected, atol=1e-5) for expected in values)
 
 
+def test_one_result_is_no_tuple() -> None:
+    """As of layers that hand on nothing but their one result."""
+    _, part = part_of(lambda x, layers: network(x, layers)[0], X, LAYERS)
+    assert part is not None
+    verify(part)
+    executable.start()
+    (found,) = executable.Executable(part)(executable.to_device([X, *LAYERS]))
+    values = [np.asarray(network(X, LAYERS[:count])[0]) for count in range(1, 12)]
+    assert any(np.allclose(np.asarray(found), expected, atol=1e-5) for expected in values)
+
+
 def test_a_program_that_repeats_nothing_has_none() -> None:
     widths = (64, 96, 128, 160, 192, 224)
     layers = tuple(np.ones(shape, "float32") for shape in pairwise(widths))

@@ -12,7 +12,7 @@ import jax
 import numpy
 
 from hlo_dispatch.errors import FreezeError
-from hlo_dispatch.freezing.model_adapter import FrameworkModel, Generation
+from hlo_dispatch.freezing.model_adapter import FrameworkModel, Generation, option_key
 
 _NOT_TAKEN = {
     "params": "the weights are frozen, and update takes other ones",
@@ -65,11 +65,11 @@ def _has_arrays_alone(value: Any) -> bool:
 
 
 def _key(value: Any) -> Hashable:
-    """Equal for equal options: numbers, text, lists of them and configurations by value, all else by identity."""
+    """Equal for equal options: numbers, text, lists of them and configurations by value, others by `option_key`."""
     if value is None or isinstance(value, str | int | float | numpy.generic):
         return type(value), value
     if isinstance(value, list | tuple):
         return tuple(map(_key, value))
     if hasattr(value, "to_json_string"):
         return value.to_json_string()
-    return id(value)
+    return option_key(value) if hasattr(value, "__dict__") else id(value)

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 from hlo_dispatch.errors import FreezeError
-from hlo_dispatch.freezing.model_adapter import FrameworkModel, Generation
+from hlo_dispatch.freezing.model_adapter import FrameworkModel, Generation, option_key
 from hlo_dispatch.freezing.purity_check import refuse_change
+from hlo_dispatch.freezing.signature import trace_state_clean
 
 
 class KerasModel(FrameworkModel):
@@ -62,6 +65,10 @@ class KerasLanguageModel(KerasModel):
     It keeps the model, which reads and writes text in every call.
     """
 
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._seeds = threading.Lock()
+
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args or not isinstance(args[0], Generation):
             return super().call(weights, args, kwargs)
@@ -70,16 +77,21 @@ class KerasLanguageModel(KerasModel):
         return self.stateless(weights, state, lambda: self.model.generate_step(inputs, stop_token_ids))
 
     def generate(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not trace_state_clean():
+            raise FreezeError(
+                "generate returns text and advances a seed: call it outside of jax.jit, jax.grad or jax.vmap"
+            )
         keras: Any = sys.modules["keras"]
         sampler = self.model.sampler
 
         def generate_function(inputs: Any, stop_token_ids: Iterable[int] | None = None) -> Any:
             stop = None if stop_token_ids is None else tuple(stop_token_ids)
-            generation = Generation((stop, id(sampler)), (stop, sampler))
+            generation = Generation((stop, _sampler_key(sampler)), (stop, sampler))
             tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
-            outputs, seeds = call(generation, tensors, [variable.value for variable in sampler.variables])
-            for variable, seed in zip(sampler.variables, seeds, strict=True):
-                variable.assign(seed)
+            with self._seeds if sampler.variables else nullcontext():  # no two calls draw with one seed
+                outputs, seeds = call(generation, tensors, [variable.value for variable in sampler.variables])
+                for variable, seed in zip(sampler.variables, seeds, strict=True):
+                    variable.assign(seed)
             return outputs
 
         # The user's model keeps its own function: this is another object with the same attributes.
@@ -89,6 +101,13 @@ class KerasLanguageModel(KerasModel):
 
     def release(self) -> None:
         """Nothing is dropped."""
+
+
+def _sampler_key(sampler: Any) -> Hashable:
+    """Equal for KerasHub's samplers of one class and configuration; of another's class, for one object as it is."""
+    if type(sampler).__module__.startswith("keras_hub."):
+        return type(sampler), repr(sorted(sampler.get_config().items()))
+    return option_key(sampler)
 
 
 def _values(scope: Any, variables: Iterable[Any]) -> list[Any]:

@@ -28,6 +28,12 @@ class Generation:
     values: Any = field(compare=False)
 
 
+def option_key(option: Any) -> Hashable:
+    """The key of an object among a generation's options: itself, and its numbers and texts, which its owner may set."""
+    found = {name: value for name, value in vars(option).items() if isinstance(value, str | int | float | None)}
+    return id(option), repr(sorted(found.items()))
+
+
 class ModelAdapter:
     """Adapter of a function whose leading arguments are frozen."""
 

@@ -6,7 +6,7 @@ An array that is read slice after slice is none: each slice is read once.
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.binding_time import is_parameter_element, static_by_computation
+from hlo_dispatch.analysis.binding_time import is_parameter_element, static_by_computation, static_inputs_by_computation
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.loop_nest import trip_count
 from hlo_dispatch.ir.editor import Editor
@@ -33,8 +33,11 @@ def find_loop_weights(module: Module, context: PassContext) -> set[int]:
             if weights and can_change_state(module, Editor(module, caller.computation), loop, 0, body):
                 context.loop_weights[body.computation.id] = weights
     if context.loop_weights:
+        inputs = static_inputs_by_computation(module, frozenset(), graphs.__getitem__, context.loop_weights)
         for identifier, static in static_by_computation(module, graphs, frozenset(), context.loop_weights).items():
-            graphs[identifier].static = static
+            # Nothing would take the reorders of constants out of the other loops.
+            if inputs[identifier]:
+                graphs[identifier].static = static
     return set()
 
 
@@ -50,11 +53,20 @@ def _weights(body: FlatGraph) -> frozenset[int]:
         and node.shape.bytes >= LEAST_BYTES
         and root.operands[node.proto.tuple_index] is node
         and _is_read_whole(node)
+        and _is_read_in_each_iteration(node)
     )
 
 
 def _is_read_whole(node: Node) -> bool:
     return all(
         user.opcode not in ("dynamic-slice", "gather") and (user.opcode != "bitcast" or _is_read_whole(user))
+        for user in node.users
+    )
+
+
+def _is_read_in_each_iteration(node: Node) -> bool:
+    """Whether something other than branches reads it; the body's result counts as no reader."""
+    return any(
+        user.opcode != "conditional" and (user.opcode not in ("bitcast", "tuple") or _is_read_in_each_iteration(user))
         for user in node.users
     )

@@ -124,8 +124,8 @@ class ProgramTuner:
 
     @cached_property
     def _part(self) -> Module | None:
-        """The leading part that trials run; None: they run the whole program."""
-        return leading_part(self.stock)
+        """The leading part that trials run; None: they run the whole program, as where time has no limit."""
+        return leading_part(self.stock) if self.measure is not None and not self.measure.is_thorough else None
 
     def _try(
         self,
@@ -136,11 +136,20 @@ class ProgramTuner:
         is_final: bool,
         is_hurried: bool = False,
     ) -> None:
-        """Run a whole-program trial of these strategies."""
+        """Run a whole-program trial of these strategies.
+
+        A leading part does not show what a strategy makes of the regions behind it: once those are measured, only
+        strategies count that leave clear losses to XLA.
+        """
+
+        def variants() -> Iterator[tuple[str, Module]]:
+            candidates = [s for s in strategies if self._part is None or not is_final or s.heeds_clear_losses]
+            return self._variants(self._part or self.stock, candidates)
+
         measure.measure_program(
             program,
             lambda: (self._part or self.stock, self._part is not None),
-            lambda: self._variants(self._part or self.stock, strategies),
+            variants,
             is_final=is_final,
             is_hurried=is_hurried,
         )

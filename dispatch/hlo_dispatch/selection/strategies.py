@@ -46,6 +46,11 @@ class Strategy:
         """
         return self.tolerated_loss is not None
 
+    @property
+    def heeds_clear_losses(self) -> bool:
+        """Whether a region that lost clearly by its measurement stays with XLA."""
+        return self is not COST_MODEL and (self.tolerated_loss or 0.0) < math.inf
+
     def undoes_small_call(self, match: Match) -> bool:
         """Whether this match may get a kernel, for which the small call around it is undone."""
         return self.undoes_small_calls or is_slow_in_small_call(match)

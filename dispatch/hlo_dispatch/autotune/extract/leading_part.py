@@ -98,7 +98,9 @@ def _cut(module: Module, instructions: Sequence[InstructionProto], end: int) -> 
         plain = in_memory_order(shape)
         is_plain = plain == shape
         elements.append(instruction if is_plain else last.make("bitcast", plain, instruction.id, stem="part_result"))
-    root = last.tuple([element.id for element in elements], [element.shape for element in elements], "part_results")
+    root = elements[0]
+    if len(elements) > 1:
+        root = last.tuple([element.id for element in elements], [element.shape for element in elements], "part_results")
     editor.root_id = root.id
     editor.remove_dead_code({i for i, proto in editor.instructions.items() if proto.opcode != "parameter"})
     commit(part, [editor])
