@@ -150,8 +150,12 @@ class AttentionCall:
         return f"{bad.sum()} of {bad.size}, first {found[bad][0]} not {expected[bad][0]} of {magnitude[bad][0]}"
 
 
+ABSORBING = 1e6
+"""Scores of this size are a mask's numbers; f32 adds nothing of an addend's size to them."""
+
+
 def stepped(scores: np.ndarray, steps: list[tuple[str, dict[str, Any], np.ndarray | None]]) -> np.ndarray:
-    """In float64; what is too large for f32 is infinite here, too."""
+    """In float64; what is too large for f32 is infinite and what a mask's number absorbs there is absorbed."""
     queries, keys = np.ogrid[: scores.shape[-2], : scores.shape[-1]]
     for kind, numbers, operand in steps:
         value = np.float64(np.float32(numbers.get("value", 0)))
@@ -170,6 +174,7 @@ def stepped(scores: np.ndarray, steps: list[tuple[str, dict[str, Any], np.ndarra
             assert operand is not None
             scores = np.where(operand, scores, value)
         scores = np.where(np.abs(scores) > np.finfo(np.float32).max, np.copysign(np.inf, scores), scores)
+        scores = np.where(np.abs(scores) > ABSORBING, scores.astype(np.float32), scores)
     return scores
 
 
