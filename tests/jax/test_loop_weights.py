@@ -138,6 +138,17 @@ def test_weights_that_are_read_rarely_or_change(program: Callable[..., Any], rew
     assert not reorders(rewritten(program))
 
 
+def test_constants_of_another_loop_stay_as_they_are(rewritten: Callable[..., Module]) -> None:
+    """Nothing would take their reorders out of that loop."""
+    constant = np.random.default_rng(1).standard_normal((WIDTH, WIDTH), dtype="float32") / WIDTH**0.5
+
+    def beside(x: Any, w: Any) -> Any:
+        other = lax.while_loop(lambda c: c[0] < x[0, 0] + 3, lambda c: (c[0] + 1, product(c[1], constant)), (0.0, x))[1]
+        return jnp.stack([steps(x, w), other])
+
+    assert sum(reorders(rewritten(beside)).values()) == 1
+
+
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, rewritten: Callable[..., Module]) -> None:
     monkeypatch.setattr(prepacking, "MOST_IN_FRONT_OF_LOOPS", 1000)
     assert not reorders(rewritten(steps))
