@@ -12,6 +12,7 @@ from quantized_matmul_calls import (
     DTYPES,
     GROUPED,
     QuantizedMatmulCall,
+    packed,
     quantized_matmul,
     with_rounded_source,
     with_whole_numbers,
@@ -170,10 +171,15 @@ def test_arithmetic() -> None:
     [
         (quantized_matmul(9, 64, 8, kind="f32"), 64, "src: expected weights of s4 or s8 where it is rounded"),
         (with_zeros(quantized_matmul(9, 64, 8), None, 3.0), 64, "src: expected weights without zero points"),
+        (
+            with_zeros(packed(9, 128, 64, block=2, by_column=True), None, 8.0),
+            64,
+            "src: expected weights that are not packed",
+        ),
         (quantized_matmul(9, 64, 8, groups=2), 64, "scales: expected groups of a multiple of the 64 numbers"),
         (quantized_matmul(2, 1 << 17, 2), 1 << 17, "src: expected groups of at most 65536 numbers, got 131072"),
     ],
-    ids=["f32", "zero points", "groups", "long groups"],
+    ids=["f32", "zero points", "packed", "groups", "long groups"],
 )
 def test_refusals(product: QuantizedMatmulCall, group: int, sentence: str) -> None:
     refused = product.call.planned(src_group=group)
