@@ -210,3 +210,23 @@ def test_transposed_and_narrow_stacks() -> None:
 
     found = halves(program, values(3, 64, 64), values(8, 64).astype("bfloat16"), policy="always")
     assert_equal(found, 0.05)
+
+
+def test_constants_of_a_loop_that_reads_no_frozen_weights_stay_as_they_are() -> None:
+    """Their reorders would stay in the loop, too."""
+    constant = np.asarray(values(64, 64))
+
+    def program(w, x):
+        x = jax.lax.while_loop(lambda h: h.sum() > 1e9, lambda h: jnp.tanh(h @ constant), x)
+        return x @ w
+
+    found = halves(program, values(64, 64), values(32, 64))
+    assert_equal(found)
+    packed = {
+        computation.name
+        for computation in found.split.program.proto.computations
+        for instruction in computation.instructions
+        if instruction.custom_call_target == "hlo_dispatch.onednn.pack"
+    }
+    assert not packed
+    assert any(value.is_prepacked for value in found.split.preprocessed)

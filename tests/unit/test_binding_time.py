@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.binding_time import static_by_computation
+from hlo_dispatch.analysis.binding_time import static_by_computation, static_inputs_by_computation
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from matching import parsed
 
@@ -37,7 +37,7 @@ def static_names(text: str, frozen: set[int]) -> dict[str, set[str]]:
     """Computation's name → names of its static values."""
     module = parsed(text)
     graphs = {c.id: FlatGraph(module, c) for c, _ in module.control_flow_computations()}
-    found = static_by_computation(module, graphs, frozen)
+    found = static_by_computation(graphs, static_inputs_by_computation(module, frozen, graphs.__getitem__))
     return {graphs[i].computation.name: {node.name.split(".")[0] for node in static} for i, static in found.items()}
 
 
@@ -60,3 +60,11 @@ def test_nothing_is_static_without_frozen_parameters() -> None:
 
 def found_in_body(other: str, result: str) -> set[str]:
     return static_names(SCAN.format(other=other, result=result), {1, 2})["body"]
+
+
+def test_constants_of_a_loop_without_static_inputs_are_dynamic() -> None:
+    """Nothing would take what depends on them alone out of the loop."""
+    constant = "numbers = f32[2]{0} constant({1, 2})\n  z = f32[4,8]{1,0} add(y, y)"
+    text = SCAN.format(other=constant, result="z")
+    assert "numbers" in static_names(text, {1, 2})["body"]
+    assert static_names(text, {0}).keys() == {"main"}, "the loop changes it"

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.in_place_updates import variant_elements
 from hlo_dispatch.analysis.stacked_slices import slices_of
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS
@@ -63,14 +64,17 @@ def _is_static_element(node: Node, static_inputs: AbstractSet[int]) -> bool:
 
 def is_pure(module: Module, proto: InstructionProto, opcode: str) -> bool:
     """Whether the instruction is deterministic and has no side effects."""
-    if proto.control_predecessor_ids:
-        return False
-    if opcode == "custom-call":
-        return not proto.custom_call_has_side_effect
-    if opcode in _CALLS:
-        inner = (i for called in proto.called_computation_ids for i in module.computations[called].instructions[:])
-        return all(i.opcode in ("parameter", "constant", "iota") or is_pure(module, i, i.opcode) for i in inner)
-    return opcode in _PURE
+    pending, called = [(proto, opcode)], set[int]()
+    while pending:
+        proto, opcode = pending.pop()
+        is_custom_call = opcode == "custom-call" and not proto.custom_call_has_side_effect
+        if proto.control_predecessor_ids or not (opcode in _PURE or opcode in _CALLS or is_custom_call):
+            return False
+        for computation in set(proto.called_computation_ids[:]) - called if opcode in _CALLS else ():
+            called.add(computation)
+            inner = module.computations[computation].instructions[:]
+            pending += [(i, i.opcode) for i in inner if i.opcode not in ("parameter", "constant", "iota")]
+    return True
 
 
 def is_parameter_element(node: Node) -> bool:
@@ -134,44 +138,30 @@ def _invariant_elements(
     module: Module, graph: FlatGraph, instruction: InstructionProto, called: int, operand: int
 ) -> AbstractSet[int]:
     """Indexes of the tuple elements that every run of the callee gets: a loop body returns them unchanged."""
-    all_elements = range(len(graph.value_of[operand].operands))
-    if instruction.opcode != "while":
-        return frozenset(all_elements)
-    body = module.computations[called]
-    by_id = {inner.id: inner for inner in body.instructions[:]}
-    root = by_id[body.root_id]
-    results = [by_id[identifier] for identifier in root.operand_ids[:]] if root.opcode == "tuple" else []
-    return {
-        number
-        for number, result in enumerate(results)
-        if result.opcode == "get-tuple-element"
-        and result.tuple_index == number
-        and by_id[result.operand_ids[0]].opcode == "parameter"
-    }
+    changing = variant_elements(module.computations[called]) if instruction.opcode == "while" else ()
+    return frozenset(range(len(graph.value_of[operand].operands))).difference(changing)
 
 
 def static_by_computation(
-    module: Module,
-    graphs: Mapping[int, FlatGraph],
-    frozen: AbstractSet[int],
-    loop_weights: Mapping[int, AbstractSet[int]] = NO_WEIGHTS,
+    graphs: Mapping[int, FlatGraph], inputs: Mapping[int, AbstractSet[int]]
 ) -> Mapping[int, AbstractSet[Node]]:
-    """Id of a computation → its static values, with slices of static stacked weights that only products read.
+    """Id of a computation with static inputs → its static values, with slices of static stacked weights that only
+    products read.
 
-    A product's weights are prepacked once for each slice. Other users make a slice dynamic: a scale would be multiplied
+    A computation without static inputs has none: nothing takes what depends on its constants alone out of a loop. A
+    product's weights are prepacked once for each slice. Other users make a slice dynamic: a scale would be multiplied
     into it in every iteration.
 
     Args:
         graphs: flat views by computation id: the entry, loop bodies and branches.
-        frozen: numbers of the entry's frozen parameters.
-        loop_weights: as for `static_inputs_by_computation`.
+        inputs: id of a computation → its static inputs (`static_inputs_by_computation`).
     """
     found: dict[int, AbstractSet[Node]] = {}
-    inputs = static_inputs_by_computation(module, frozen, graphs.__getitem__, loop_weights)
     for identifier, static_inputs in inputs.items():
-        static = static_values(graphs[identifier], static_inputs)
-        slices = slices_of(graphs[identifier], static)
-        found[identifier] = static.union(node for node in slices if _has_only_products(node))
+        if static_inputs:
+            static = static_values(graphs[identifier], static_inputs)
+            slices = slices_of(graphs[identifier], static)
+            found[identifier] = static.union(node for node in slices if _has_only_products(node))
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element, static_by_computation, static_inputs_by_computation
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.in_place_updates import variant_elements
 from hlo_dispatch.analysis.loop_nest import trip_count
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.module import Module
@@ -34,24 +35,21 @@ def find_loop_weights(module: Module, context: PassContext) -> set[int]:
                 context.loop_weights[body.computation.id] = weights
     if context.loop_weights:
         inputs = static_inputs_by_computation(module, frozenset(), graphs.__getitem__, context.loop_weights)
-        for identifier, static in static_by_computation(module, graphs, frozenset(), context.loop_weights).items():
-            # Nothing would take the reorders of constants out of the other loops.
-            if inputs[identifier]:
-                graphs[identifier].static = static
+        for identifier, static in static_by_computation(graphs, inputs).items():
+            graphs[identifier].static = static
     return set()
 
 
 def _weights(body: FlatGraph) -> frozenset[int]:
     """Tuple indices of the weights of a loop with this body."""
-    root = body.root
+    changing = variant_elements(body.computation)
     return frozenset(
         node.proto.tuple_index
         for node in body.nodes
-        if root.opcode == "tuple"
-        and is_parameter_element(node)
+        if is_parameter_element(node)
         and node.shape.element_type in FLOAT_TYPES
         and node.shape.bytes >= LEAST_BYTES
-        and root.operands[node.proto.tuple_index] is node
+        and node.proto.tuple_index not in changing
         and _is_read_whole(node)
         and _is_read_in_each_iteration(node)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.binding_time import static_by_computation
+from hlo_dispatch.analysis.binding_time import static_by_computation, static_inputs_by_computation
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
 from hlo_dispatch.ir.module import Module
@@ -22,7 +22,8 @@ def flatten(module: Module, context: PassContext) -> set[int]:
     context.graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
     if context.frozen:
         by_id = {graph.computation.id: graph for graph, _ in context.graphs}
-        for identifier, static in static_by_computation(module, by_id, context.frozen).items():
+        inputs = static_inputs_by_computation(module, context.frozen, by_id.__getitem__)
+        for identifier, static in static_by_computation(by_id, inputs).items():
             by_id[identifier].static = static
     for graph, _ in context.graphs:
         redirect_masks(graph)

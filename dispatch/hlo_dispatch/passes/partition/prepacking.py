@@ -45,7 +45,7 @@ def prepack(module: Module, context: PassContext) -> set[int]:
     with flat_graphs(module) as graph_of:
         inputs = static_inputs_by_computation(module, context.frozen, graph_of, context.loop_weights)
         for identifier, static_inputs in inputs.items():
-            if not (static_inputs or context.frozen):
+            if not static_inputs:
                 continue  # the reorders of a loop's constants would stay in it
             graph = graph_of(identifier)
             requests = dict[int, _PrepackRequest]()
