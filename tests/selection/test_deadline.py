@@ -65,6 +65,13 @@ def test_a_long_trial_takes_as_few_calls_as_is_said(clock: Clock, once: float) -
     assert fewest_calls(2.0) < fewest_calls(0.3) < fewest_calls(0.03)
 
 
+def test_an_earlier_deadline_keeps_its_reserve(clock: Clock) -> None:
+    deadline = Deadline(10.0, reserved=3.0).earlier(2.0)
+    deadline.demand(5.0)
+    with pytest.raises(OutOfTime):
+        deadline.demand(5.5)
+
+
 def test_a_trial_that_fits_is_run(clock: Clock) -> None:
     stock, own = interleaved([clock.call(0.02), clock.call(0.01)], seconds=1.0, deadline=Deadline(1.0))
     assert own.wins(0.001)

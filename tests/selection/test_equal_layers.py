@@ -72,6 +72,23 @@ def test_what_takes_most_time_comes_first() -> None:
 
 
 def test_iterations_count() -> None:
+    """All that are known, and fewer are assumed where none are."""
+    x, small, large = (np.ones(shape, "float32") for shape in ((64, 256), (256, 256), (256, 256 * 100)))
+
+    def loop(x: Any, small: Any, large: Any) -> Any:
+        x, _ = jax.lax.scan(lambda x, _: (jax.nn.relu(x @ small), None), x, None, length=1000)
+        return x @ large
+
+    def unknown(x: Any, small: Any, large: Any) -> Any:
+        return jax.lax.while_loop(lambda x: x[0, 0] < 9, lambda x: jax.nn.relu(x @ small), x) @ large
+
+    first, *_ = requests_of(loop, x, small, large)
+    assert first.match.output.shape.dimensions == (64, 256)
+    first, *_ = requests_of(unknown, x, small, large)
+    assert first.match.output.shape.dimensions == (64, 256 * 100)
+
+
+def test_few_iterations_count() -> None:
     x, small, large = (np.ones(shape, "float32") for shape in ((64, 256), (256, 256), (256, 1000)))
 
     def loop(x: Any, small: Any, large: Any) -> Any:

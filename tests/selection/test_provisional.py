@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,21 @@ import pytest
 from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget, regions_in
 
 import hlo_dispatch
+from hlo_dispatch.autotune.compare.measure import Task
 from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.findings import Findings, Names
+from hlo_dispatch.autotune.run.deadline import OutOfTime, Unclear
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.cli import cache_view
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.selection.context import this_context
-from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement, Pairs
+from hlo_dispatch.selection.measurements import (
+    MAX_DISTURBED_ATTEMPTS,
+    STOCK,
+    KnownMeasurements,
+    Measurement,
+    Pairs,
+)
 
 BUSY = Measurement(STOCK, {STOCK: 1e-3, "whole": 1.5e-3}, provisional=True, formula="x * w", shape="f32[8]")
 QUIET = Measurement("whole", {STOCK: 1e-3, "whole": 0.5e-3}, 0.5e-3)
@@ -43,6 +52,22 @@ def scripted_times(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("hlo_dispatch.autotune.compare.measure.PAUSE", 0.0)
     forget(store)
     return times
+
+
+class Outcomes:
+    """Stands for measuring a region: each call has the next outcome."""
+
+    def __init__(self, outcomes: Iterable[Measurement | Unclear]) -> None:
+        self._outcomes = iter(outcomes)
+        self.before: list[Mapping[str, Pairs]] = []
+        """The samples that each call was given."""
+
+    def __call__(self, task: Task, *_: object, **__: object) -> Measurement:
+        self.before.append(task.before)
+        outcome = next(self._outcomes)
+        if isinstance(outcome, Measurement):
+            return outcome
+        raise outcome
 
 
 def measured_in(store: Store) -> Measurement:
@@ -139,6 +164,58 @@ def test_the_next_process_goes_on_with_the_samples(
         compiled(depthwise, IMAGE, FILTER)
         forget(store)
     assert given == [[()], [pairs]]
+
+
+def test_samples_survive_a_confirmation_without_time(
+    store: Store, scripted_times: list[Time], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs: Pairs = ((1e-3, 0.8e-3),)
+    scripted_times.append(replace(WIN, pairs=pairs))
+
+    def without_time(*_: object, **__: object) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr("hlo_dispatch.autotune.compare.measure.sleep", without_time)
+    compiled(depthwise, IMAGE, FILTER)
+    assert list(measured_in(store).samples.values()) == [pairs]
+
+
+@pytest.mark.usefixtures("_own_store")
+def test_samples_survive_a_process_without_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unclear in one process, out of time in the next: the third one goes on with what there is."""
+    pairs: Pairs = ((1e-3, 0.85e-3), (1.1e-3, 0.95e-3))
+    monkeypatch.setattr(
+        "hlo_dispatch.autotune.tuner.measure", outcomes := Outcomes([Unclear({"whole": pairs}), OutOfTime()])
+    )
+    for _ in range(2):
+        compiled(depthwise, IMAGE, FILTER)
+        forget(store)
+    assert outcomes.before == [{}, {"whole": pairs}]
+    assert measured_in(store).samples == {"whole": pairs}
+    assert measured_in(store).is_given_up
+
+
+@pytest.mark.usefixtures("_own_store")
+def test_a_machine_that_is_busy_and_quiet_in_turns_is_asked_a_few_times(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Disturbed in one process, unclear in the next: none of the two ends it alone."""
+    monkeypatch.setattr("hlo_dispatch.autotune.tuner.measure", outcomes := Outcomes([BUSY, Unclear()] * 20))
+    for _ in range(20):
+        compiled(depthwise, IMAGE, FILTER)
+        forget(store)
+    assert len(outcomes.before) <= 2 * MAX_DISTURBED_ATTEMPTS
+
+
+@pytest.mark.usefixtures("_own_store")
+def test_samples_of_variants_that_are_not_tried_again_stay(store: Store) -> None:
+    findings = Findings(store, this_context(), timed=True)
+    first, second = ((1.0, 2.0),), ((1.0, 3.0),)
+    findings.failed("a", Names("", "", ""), is_thorough=False, samples={"one": first, "other": first})
+    findings.stored("a", replace(BUSY, samples={"one": second}))
+    known = store.get(this_context(), "a")
+    assert known is not None
+    assert known.samples == {"one": second, "other": first}
 
 
 def test_a_lasting_measurement_is_not_replaced(store: Store) -> None:

@@ -9,7 +9,8 @@ The way of one region under the policy `measure`:
 3. `extract/` cuts the region out as a module; the dispatched side comes from `driver/single_call.py`, passed in as a
    value.
 4. `run/` compiles and runs both on equal inputs; `compare/` validates the results and times interleaved trials.
-5. `findings.py` writes the answer to `store.py`; the module is planned again, at most three times.
+5. `attempts.py` counts what failed, `findings.py` writes the outcome to `store.py`; the module is planned again, at
+   most three times.
 6. Once all regions are known, `whole_program_trial.py` tries the plan strategies that follow from them against stock
    XLA and the finalists among themselves. A program of several calls that is entirely unknown is tried before its
    regions, too.

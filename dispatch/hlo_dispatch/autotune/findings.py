@@ -1,12 +1,29 @@
-"""Findings: stores the measurements of one compile; a provisional one replaces no lasting one and is counted."""
+"""Findings: stores the outcomes of one compile's measurements; what decides nothing replaces no lasting measurement."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeGuard
 
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.selection.context import Context
-from hlo_dispatch.selection.measurements import MAX_DISTURBED_ATTEMPTS, Measurement
+from hlo_dispatch.selection.measurements import (
+    MAX_DISTURBED_ATTEMPTS,
+    MAX_FAILED_ATTEMPTS,
+    STOCK,
+    Measurement,
+    Pairs,
+)
+
+
+class Names(NamedTuple):
+    """The words for a measured region or program in messages and in the store."""
+
+    formula: str
+    shape: str
+    """Of the result."""
+    kernel: str
 
 
 @dataclass
@@ -24,14 +41,51 @@ class Findings:
         """Store a measurement; returns the stored one, which for a provisional one may be a lasting one from before."""
         if measured.provisional and self.timed:
             before = self.store.get(self.context, digest)
-            if before is not None and not (before.failed_attempts or before.provisional):
+            if _is_lasting(before):
                 measured = before
             elif before is not None:
-                measured = replace(measured, disturbed_attempts=before.disturbed_attempts)
+                samples = {**before.samples, **measured.samples}
+                measured = replace(measured, disturbed_attempts=before.disturbed_attempts, samples=samples)
             measured = self.with_disturbance_counted(digest, measured)
         if self.timed or measured.refused:
             self.store.put(self.context, digest, measured)
         return measured
+
+    def failed(
+        self,
+        digest: str,
+        names: Names,
+        *,
+        is_thorough: bool,
+        timed_out_after: float = 0.0,
+        samples: Mapping[str, Pairs] | None = None,
+    ) -> Measurement | None:
+        """Count a failed attempt in the store: after a few of them other processes give up, which keeps compiles quick.
+
+        Args:
+            is_thorough: whether it had unlimited time: then the failure is final.
+            timed_out_after: seconds after which it was given up; no other process tries it then.
+            samples: what another process goes on with, besides the stored ones.
+
+        Returns:
+            what is stored; None where an earlier measurement stands.
+        """
+        before = self.store.get(self.context, digest) if self.timed else None
+        if not self.timed or _is_lasting(before):
+            return None
+        failed_attempts = 1 + (before.failed_attempts if before is not None else 0)
+        noted = Measurement(
+            STOCK,
+            {},
+            thorough=is_thorough,
+            **names._asdict(),
+            failed_attempts=MAX_FAILED_ATTEMPTS if is_thorough or timed_out_after > 0 else failed_attempts,
+            timed_out_after=timed_out_after,
+            disturbed_attempts=before.disturbed_attempts if before is not None else 0,
+            samples={**(before.samples if before is not None else {}), **(samples or {})},
+        )
+        self.store.put(self.context, digest, noted)
+        return noted
 
     def with_disturbance_counted(self, digest: str, known: Measurement) -> Measurement:
         """The measurement with one more disturbed compile counted, once in this compile."""
@@ -47,7 +101,7 @@ class Findings:
         """
         # Another process may have measured more meanwhile.
         known = self.store.get(self.context, program) if self.timed else None
-        if known is None or known.failed_attempts or known.provisional:
+        if not _is_lasting(known):
             return None
         if not known.thorough:
             if is_open and known.disturbed_attempts < MAX_DISTURBED_ATTEMPTS:
@@ -56,3 +110,8 @@ class Findings:
                 known = replace(known, thorough=True)
             self.store.put(self.context, program, known)
         return known
+
+
+def _is_lasting(known: Measurement | None) -> TypeGuard[Measurement]:
+    """Whether the store has a measurement that decides."""
+    return known is not None and not known.failed_attempts and not known.provisional

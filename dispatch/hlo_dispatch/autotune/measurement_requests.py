@@ -164,7 +164,8 @@ class MeasurementRequests:
             if verdict is not DECIDED_BY_PROGRAM and (known is None or known.is_worth_remeasuring):
                 if digest not in self._stock_seconds:
                     self._stock_seconds[digest] = extractor.stock_seconds(match)
-                seconds = min(executions, ASSUMED_TRIPS) * self._stock_seconds[digest]
+                times = ASSUMED_TRIPS if math.isinf(executions) else executions
+                seconds = times * self._stock_seconds[digest]
                 request = MeasurementRequest(digest, extractor, match, default, numerics, self._footprint)
                 self._request(request, seconds)
             return verdict

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hlo_dispatch.autotune.compare.measure import Build, Task, Unmeasurable
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
+from hlo_dispatch.autotune.findings import Names
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequest
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.split_module import Splitter
@@ -55,10 +56,9 @@ def task_of(
     )
 
 
-def names_of(request: MeasurementRequest) -> tuple[str, str, str]:
-    """Formula, shape of the result, kernel, for messages."""
+def names_of(request: MeasurementRequest) -> Names:
     match = request.default.candidate.match
-    return match.formula, str(match.output.shape).partition("{")[0], match.kernel
+    return Names(match.formula, str(match.output.shape).partition("{")[0], match.kernel)
 
 
 def reproducer_saver(directory: Path, request: MeasurementRequest) -> Callable[[str, Reproducer], str]:

@@ -5,29 +5,28 @@ It must not fail inside a user's compile: regions that cannot be measured are le
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from hlo_dispatch.autotune import whole_program_trial
-from hlo_dispatch.autotune.compare.measure import Effort, Unclear, Unmeasurable, measure
+from hlo_dispatch.autotune.attempts import Attempts
+from hlo_dispatch.autotune.compare.measure import Effort, measure
 from hlo_dispatch.autotune.counters import TuningCounters
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
-from hlo_dispatch.autotune.findings import Findings
+from hlo_dispatch.autotune.findings import Findings, Names
 from hlo_dispatch.autotune.measurement_lock import exclusive_measurement
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequest, Stock, Variants
 from hlo_dispatch.autotune.region_task import names_of, reproducer_saver, task_of
-from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
-from hlo_dispatch.autotune.run.watchdog import TimedOut, has_stuck_threads
+from hlo_dispatch.autotune.run.deadline import Deadline
+from hlo_dispatch.autotune.run.watchdog import has_stuck_threads
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
-from hlo_dispatch.process.environment_switches import is_strict
 from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery
 from hlo_dispatch.selection.context import Context
-from hlo_dispatch.selection.measurements import MAX_FAILED_ATTEMPTS, STOCK, KnownMeasurements, Measurement, Pairs
+from hlo_dispatch.selection.measurements import KnownMeasurements, Measurement
 
 REPLANNING_FACTOR = 2
 """Number of times that a module is planned again after measuring."""
@@ -39,7 +38,6 @@ PROGRAMS_IN_A_TRIAL = 3
 """Programs that compile and run in the reserved time: stock, and the two most likely to win."""
 MAX_RESERVED = 0.5
 """Maximum reserved fraction of the remaining time."""
-_logger = logging.getLogger("hlo_dispatch")
 
 TuningProgress = Callable[[str, int, int, float], None]
 """Progress callback: what is measured (empty: it is over), regions done, number of regions (0: the whole program),
@@ -96,10 +94,7 @@ class Tuner:
     _has_planned: bool = False
     _postponed: set[str] = field(default_factory=set[str])
     """Digests that this compile had no time for."""
-    _tries: int = 0
-    """Number of attempts in this compile."""
     _reached_all: bool = True
-    _is_resumed: bool = False
     _had_time: bool = False
     """Whether this compile measured anything, or found it measured meanwhile."""
     _reserved: float = 0.0
@@ -117,7 +112,7 @@ class Tuner:
 
     def resume(self) -> None:
         """Extend the budget of a continued module, so that two compiles finish it."""
-        self._is_resumed = True
+        self._attempts.is_resumed = True
         if self.budget is not None:
             self._deadline = self._deadline.earlier(-(RESUMED_BUDGETS - 1) * self.budget)
 
@@ -128,12 +123,14 @@ class Tuner:
 
     def finish(self, program: str) -> None:
         """Mark a program as measured for later compiles, unless it, or a region of it, is provisional."""
-        if self._had_time and (closed := self._findings.finished(program, is_open=self._has_provisional)) is not None:
+        findings = self._attempts.findings
+        if self._had_time and (closed := findings.finished(program, is_open=self._has_provisional)) is not None:
             self.knowledge.add(program, closed)
 
     @cached_property
-    def _findings(self) -> Findings:
-        return Findings(self.store, self.context, self.timed)
+    def _attempts(self) -> Attempts:
+        findings = Findings(self.store, self.context, self.timed)
+        return Attempts(findings, self.knowledge, self.tally, self.given_up, self._postponed, self.is_thorough)
 
     def with_frozen(self, frozen: frozenset[int], widened: frozenset[int]) -> Tuner:
         """The same tuner for a module with frozen parameters, and further ones of narrower stored types."""
@@ -161,7 +158,7 @@ class Tuner:
 
     def __call__(self, requests: Sequence[MeasurementRequest], support_query: KernelSupportQuery) -> int:
         """Measure as many regions as the budget allows; returns the number of new measurements."""
-        todo = [region for region in requests if region.digest not in self.given_up | self._postponed]
+        todo = [region for region in requests if not self._attempts.has_ended(region.digest)]
         todo.sort(key=self._is_provisional)  # regions without any measurement come first
         if not todo:
             return 0
@@ -195,8 +192,8 @@ class Tuner:
             self._had_time = True
             before = measured = self.store.get(self.context, region.digest) if self.timed else None
             if measured is None or not self._is_sufficient(measured):
-                measured = self._attempt(
-                    region.digest, lambda: self._measured(region, support_query, before), *names_of(region)
+                measured = self._attempts.attempt(
+                    region.digest, names_of(region), lambda: self._measured(region, support_query, before)
                 )
         if measured is None:
             return False
@@ -235,17 +232,11 @@ class Tuner:
         """Run the whole-program trial, before measuring regions or, if all of them were reached, after that."""
         remaining = self.remaining_seconds()
         # Without a budget every region is reached, and the final trial follows anyway.
-        has_all = self._reached_all or self._is_resumed
+        has_all = self._reached_all or self._attempts.is_resumed
         is_superfluous = not has_all if is_final else self.budget is None
         known = self.knowledge.get(program)
         is_given_up = known is not None and known.failed_attempts > 0 and self._is_sufficient(known)
-        if (
-            is_given_up
-            or not self.timed
-            or is_superfluous
-            or remaining <= 0
-            or program in self.given_up | self._postponed
-        ):
+        if is_given_up or not self.timed or is_superfluous or remaining <= 0 or self._attempts.has_ended(program):
             return
         start = time.perf_counter()
         with exclusive_measurement(self.store.directory, self._deadline) as is_ours:
@@ -260,13 +251,12 @@ class Tuner:
             if measured is not None and (measured.failed_attempts or measured.provisional):
                 is_old = not self._is_sufficient(measured)
             if measured is None or is_old:
-                measured = self._attempt(
+                measured = self._attempts.attempt(
                     program,
+                    Names(whole_program_trial.PROGRAM, "", whole_program_trial.ALL_KERNELS),
                     lambda: self._compared(stock, variants, before, is_final=is_final, is_hurried=is_hurried),
-                    whole_program_trial.PROGRAM,
-                    "",
-                    whole_program_trial.ALL_KERNELS,
                     is_repeated=not is_final,
+                    is_last=self._attempts.is_resumed,
                 )
             self.step("", 0, 0, 0.0)
         if measured is not None:
@@ -294,63 +284,6 @@ class Tuner:
         )
         return replace(measured, thorough=measured.thorough and not self._has_provisional)
 
-    def _attempt(
-        self,
-        digest: str,
-        make: Callable[[], Measurement],
-        formula: str,
-        shape: str,
-        kernel: str,
-        *,
-        is_repeated: bool = False,
-    ) -> Measurement | None:
-        """Attempt a measurement and store it; None where it failed, and then this process does not try again.
-
-        Args:
-            is_repeated: whether this compile attempts it once more where there was too little time.
-        """
-        self.given_up.add(digest)
-        self._tries += 1
-        try:
-            measured = make()
-        except Unmeasurable as reason:
-            self.tally.unmeasurable += 1
-            _logger.debug("%s cannot be measured: %s", formula, reason)
-            self._note_failed_attempt(digest, formula, shape, kernel)
-            return None
-        except OutOfTime:
-            # Another compile may have more time for it, unless this one had its whole budget.
-            self.given_up.discard(digest)
-            if not is_repeated:
-                self._postponed.add(digest)
-            self.tally.unreached.add(digest)
-            # The last trial of a resumed compile had its reserved time.
-            if self._tries == 1 or (self._is_resumed and formula == whole_program_trial.PROGRAM):
-                self._note_failed_attempt(digest, formula, shape, kernel)
-            return None
-        except Unclear as noise:
-            self.tally.unclear += 1
-            self._note_failed_attempt(digest, formula, shape, kernel, samples=noise.samples)
-            return None
-        except TimedOut as problem:
-            self.tally.unmeasurable += 1
-            sentence = "measuring %s is given up on this machine (`hlo-dispatch cache clear` forgets that): %s"
-            _logger.warning(sentence, formula, problem)
-            self._note_failed_attempt(digest, formula, shape, kernel, timed_out_after=problem.seconds)
-            return None
-        except Exception as error:
-            self.tally.failures += 1
-            if is_strict():
-                raise
-            _logger.debug("measuring %s failed", formula, exc_info=error)
-            return None
-        self.tally.measured += 1
-        self.tally.unreached.discard(digest)
-        for sentence in measured.refused.values():
-            _logger.warning("a kernel is not used because its result is wrong: %s", sentence)
-        self.given_up.discard(digest)
-        return self._findings.stored(digest, measured)
-
     def _is_sufficient(self, known: Measurement) -> bool:
         """Whether another process's measurement suffices."""
         if known.provisional:
@@ -358,38 +291,3 @@ class Tuner:
         if known.failed_attempts:
             return known.timed_out_after > 0 or (known.is_given_up and not self.effort.is_thorough)
         return known.thorough or not self.effort.is_thorough
-
-    def _note_failed_attempt(
-        self,
-        digest: str,
-        formula: str,
-        shape: str,
-        kernel: str,
-        timed_out_after: float = 0.0,
-        samples: Mapping[str, Pairs] | None = None,
-    ) -> None:
-        """Count a failed attempt in the store: after a few of them other processes give up, which keeps compiles quick.
-
-        Args:
-            timed_out_after: seconds after which it was given up; no other process tries it then.
-            samples: what another process goes on with.
-        """
-        known = self.store.get(self.context, digest) if self.timed else None
-        if not self.timed or (known is not None and not known.failed_attempts and not known.provisional):
-            return  # an earlier measurement stands
-        # Explicit tuning has unlimited time: its failure is final.
-        is_settled = self.effort.is_thorough or timed_out_after > 0
-        failed_attempts = MAX_FAILED_ATTEMPTS if is_settled else 1 + (known.failed_attempts if known is not None else 0)
-        noted = Measurement(
-            STOCK,
-            {},
-            thorough=self.effort.is_thorough,
-            formula=formula,
-            shape=shape,
-            kernel=kernel,
-            failed_attempts=failed_attempts,
-            timed_out_after=timed_out_after,
-            samples=samples or {},
-        )
-        self.store.put(self.context, digest, noted)
-        self.knowledge.add(digest, noted)

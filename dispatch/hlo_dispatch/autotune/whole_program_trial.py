@@ -148,7 +148,7 @@ def compare(
     known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
     samples = {key: time.pairs for key, time in zip(candidates.keys, times[1:], strict=True) if time.pairs}
     if any(time.is_doubtful(reference) for time in found.values()):
-        description |= {"provisional": True, "thorough": False, "samples": {**(before or {}), **samples}}
+        description |= {"provisional": True, "thorough": False, "samples": samples}
     won = {name: time for name, time in found.items() if time.gain > time.error + least}
     if not won and trips is not None and any(time.gain > -time.error for time in found.values()):
         # With few iterations, code outside of the loops hides gains inside of them.

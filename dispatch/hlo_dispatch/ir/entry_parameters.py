@@ -38,7 +38,19 @@ def renumber_parameters(module: Module, order: Sequence[int]) -> None:
     shardings = proto.spmd_parameters_shardings[:]
     if len(shardings) == count:
         proto.spmd_parameters_shardings[:] = [shardings[old] if old < count else _REPLICATED for old in order]
-    _sign(module)
+    update_signature(module)
+
+
+def update_signature(module: Module) -> None:
+    """Update the signature to the entry's parameters and result, which have changed."""
+    entry = module.entry
+    parameters = sorted(_parameters(module), key=lambda instruction: instruction.parameter_number)
+    result = next(instruction for instruction in entry.instructions[:] if instruction.id == entry.root_id)
+    for shape in (entry.program_shape, module.proto.host_program_shape):
+        shape.Clear()
+        shape.parameters.extend(parameter.shape for parameter in parameters)
+        shape.parameter_names.extend(parameter.name for parameter in parameters)
+        shape.result.CopyFrom(result.shape)
 
 
 def remove_donation(module: Module) -> None:
@@ -65,15 +77,3 @@ def _renumber_prefetches(module: Module, new: Mapping[int, int]) -> None:
 
 def _parameters(module: Module) -> list[InstructionProto]:
     return [instruction for instruction in module.entry.instructions[:] if instruction.opcode == "parameter"]
-
-
-def _sign(module: Module) -> None:
-    """Update the signature to the entry's parameters and result."""
-    entry = module.entry
-    parameters = sorted(_parameters(module), key=lambda instruction: instruction.parameter_number)
-    result = next(instruction for instruction in entry.instructions[:] if instruction.id == entry.root_id)
-    for shape in (entry.program_shape, module.proto.host_program_shape):
-        shape.Clear()
-        shape.parameters.extend(parameter.shape for parameter in parameters)
-        shape.parameter_names.extend(parameter.name for parameter in parameters)
-        shape.result.CopyFrom(result.shape)

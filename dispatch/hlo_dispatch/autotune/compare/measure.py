@@ -141,7 +141,10 @@ def measure(
     verdict = _verdict(trial, found, stock, description)
     is_open = False
     while verdict.chosen != STOCK and not task.shares_fusion and not verdict.provisional:
-        lost_confirmation = _lost_confirmation(trial, verdict, found[verdict.chosen])
+        try:
+            lost_confirmation = _lost_confirmation(trial, verdict, found[verdict.chosen])
+        except OutOfTime as early:
+            raise OutOfTime(samples) from early
         if lost_confirmation is None:
             return verdict
         if lost_confirmation[1].is_disturbed and not refused:

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
 from hlo_dispatch.autotune.extract.digest import Digests
+from hlo_dispatch.autotune.extract.writer import row_major_results
 from hlo_dispatch.autotune.run.running_time import RunningTimes
 from hlo_dispatch.ir.editor import Editor, commit
-from hlo_dispatch.ir.entry_parameters import remove_donation
+from hlo_dispatch.ir.entry_parameters import remove_donation, update_signature
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
-from hlo_dispatch.ir.shape import in_memory_order, shape_of
+from hlo_dispatch.ir.shape import shape_of
 
 FEWEST_INSTRUCTIONS = 1000
 """Size of a program, those inside fusions included, from which its leading part may stand for it."""
@@ -92,18 +93,9 @@ def _cut(module: Module, instructions: Sequence[InstructionProto], end: int) -> 
             results.setdefault(source.id, instruction)
     if not results:
         return None
-    last, elements = editor.last(), list[InstructionProto]()
-    for instruction in results.values():
-        shape = shape_of(instruction.shape)
-        plain = in_memory_order(shape)
-        is_plain = plain == shape
-        elements.append(instruction if is_plain else last.make("bitcast", plain, instruction.id, stem="part_result"))
-    root = elements[0]
-    if len(elements) > 1:
-        root = last.tuple([element.id for element in elements], [element.shape for element in elements], "part_results")
-    editor.root_id = root.id
+    values = [(instruction.id, shape_of(instruction.shape)) for instruction in results.values()]
+    editor.root_id, _ = row_major_results(editor.last(), values, "part")
     editor.remove_dead_code({i for i, proto in editor.instructions.items() if proto.opcode != "parameter"})
     commit(part, [editor])
-    part.entry.program_shape.result.CopyFrom(root.shape)
-    part.proto.host_program_shape.CopyFrom(part.entry.program_shape)
+    update_signature(part)
     return part

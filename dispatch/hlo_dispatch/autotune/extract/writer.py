@@ -12,6 +12,22 @@ from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModulePro
 from hlo_dispatch.ir.shape import Shape, in_memory_order
 
 
+def row_major_results(
+    builder: InstructionBuilder, values: Sequence[tuple[int, Shape]], stem: str
+) -> tuple[int, list[Shape]]:
+    """Add row-major results of these values' bytes, several as a tuple; returns the root's id and their shapes."""
+    plain = [in_memory_order(shape) for _, shape in values]
+    ids = [
+        identifier
+        if shape == row_major_shape
+        else builder.make("bitcast", row_major_shape, identifier, stem=f"{stem}_result.{number}").id
+        for number, ((identifier, shape), row_major_shape) in enumerate(zip(values, plain, strict=True))
+    ]
+    if len(ids) > 1:
+        ids = [builder.tuple(ids, [shape.to_proto() for shape in plain], f"{stem}_results").id]
+    return ids[0], plain
+
+
 class ExtractedWriter:
     """Builder of an extracted module's entry computation."""
 
@@ -68,17 +84,9 @@ class ExtractedWriter:
 
     def results(self, values: Sequence[tuple[int, Shape]]) -> tuple[InstructionProto, list[Shape]]:
         """Add row-major results of these values' bytes, several as a tuple; returns the root and their shapes."""
-        plain = [in_memory_order(shape) for _, shape in values]
-        ids = [
-            identifier
-            if shape == row_major_shape
-            else self.builder.make("bitcast", row_major_shape, identifier, stem=f"region_result.{number}").id
-            for number, ((identifier, shape), row_major_shape) in enumerate(zip(values, plain, strict=True))
-        ]
-        if len(ids) > 1:
-            ids = [self.builder.tuple(ids, [shape.to_proto() for shape in plain], "region_results").id]
-        self.builder.finished(ids[0])
-        return next(i for i in self.entry.instructions[:] if i.id == ids[0]), plain
+        root, plain = row_major_results(self.builder, values, "region")
+        self.builder.finished(root)
+        return next(i for i in self.entry.instructions[:] if i.id == root), plain
 
     def copy(self, instruction: InstructionProto) -> None:
         """Copy a top-level instruction of the original module."""

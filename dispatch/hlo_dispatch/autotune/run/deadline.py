@@ -56,4 +56,4 @@ class Deadline:
 
     def earlier(self, seconds: float) -> Deadline:
         """A deadline this many seconds before this one."""
-        return Deadline(self.remaining - seconds)
+        return Deadline(self.remaining - seconds, self._reserved)
