@@ -10,7 +10,7 @@ import pytest
 
 from hlo_dispatch.api import pipeline
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.ir import module_files
+from hlo_dispatch.ir import attributes, module_files
 from hlo_dispatch.ir.kernel_call import is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text, to_text
@@ -31,6 +31,7 @@ ENTRY main {
   ROOT sum = f32[64,256]{1,0} add(d, bs)
 }
 """
+GOLDENS = Path(__file__).parents[1] / "golden"
 NOTHING = "HloModule nothing\nENTRY main { ROOT x = f32[4]{0} parameter(0) }"
 
 
@@ -47,6 +48,23 @@ def test_every_pass_of_a_module_that_is_compiled() -> None:
     assert report.passes[0].instructions == report.instructions == 6
     assert list(report.stages) == names(report.passes)
     assert 0 < sum(report.stages.values()) <= report.seconds
+
+
+GROUPED = ("concatenation/dense_block", "convolution/stepped_over", "rectifying/residual")
+
+
+@pytest.mark.parametrize("golden", GROUPED)
+def test_later_passes_take_a_call_as_the_value_that_it_is(golden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stride propagation, call grouping and what follows parse no attributes of a call that `lower` made."""
+
+    def refused(text: str) -> None:
+        raise AssertionError(text)
+
+    serialized = from_text((GOLDENS / f"{golden}.before.hlo").read_text())
+    monkeypatch.setattr(attributes, "from_text", refused)
+    result, report = pipeline((), "always").run(serialized)
+    assert result is not None
+    assert report.sequences
 
 
 def test_nothing_runs_behind_a_module_without_a_match() -> None:

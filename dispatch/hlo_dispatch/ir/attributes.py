@@ -117,6 +117,20 @@ def _float(value: float) -> str:
     return f"{text} : f32"
 
 
+def has_attribute(text: str, name: str) -> bool:
+    """Whether attributes have one of this name, or contain a dictionary that has one; they are not parsed."""
+    return f" {name} = " in text or f"{{{name} = " in text
+
+
+def split_first(text: str, name: str) -> tuple[dict[str, Any] | None, str]:
+    """The dictionary that is the first of several attributes, if it has this name, and the text of the others."""
+    begin = f"{{{name} = {{"
+    if not text.startswith(begin):
+        return None, text
+    end = text.index("}", len(begin)) + 1
+    return from_text(text[len(begin) - 1 : end]), "{" + text[end:].removeprefix(", ")
+
+
 def from_text(text: str) -> dict[str, Any]:
     """The attributes that `to_text` wrote.
 

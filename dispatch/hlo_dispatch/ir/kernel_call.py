@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
-from hlo_dispatch.ir.attributes import Attributes, from_text
+from hlo_dispatch.ir.attributes import Attributes, has_attribute, split_first
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of, tuple_shape
 
 _PREFIX = "hlo_dispatch."
 """What the targets of this package's kernels begin with."""
-_SCRATCH = re.compile(r"[{ ]scratch = ")
-_SLICES = re.compile(r"^\{slices = (\{[^{}]*\}), ")
+_SLICES = "slices"
+"""Name of the first attribute of a call that reads slices."""
 _SLICE_ATTRIBUTES = ("operands", "indexes", "counts", "strides", "elements")
 _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
 NOTHING_KNOWN: Mapping[str, Attributes] = MappingProxyType({})
@@ -35,7 +34,7 @@ class OperandSlice:
     """Elements of a slice."""
 
 
-@dataclass  # frozen, it would take four times as long to make
+@dataclass  # not frozen: that assigns each field by a call, and a module has many of them
 class KernelCall:
     """A kernel call: what its custom-call says besides its name and its place."""
 
@@ -59,13 +58,11 @@ class KernelCall:
         """
         shape = instruction.shape
         results = [shape_of(part) for part in (shape.tuple_shapes[:] if shape.element_type == _TUPLE else [shape])]
-        text = instruction.backend_config.decode()
-        scratch = results.pop().bytes if _SCRATCH.search(text) and len(results) > 1 else None
+        described, text = split_first(instruction.backend_config.decode(), _SLICES)
+        scratch = results.pop().bytes if len(results) > 1 and has_attribute(text, "scratch") else None
         operands = arguments = tuple(instruction.operand_ids[:])
         slices = dict[int, OperandSlice]()
-        if (found := _SLICES.match(text)) is not None:
-            described = cast("Mapping[str, list[int]]", from_text(found[1]))
-            text = "{" + text[found.end() :]
+        if described is not None:
             numbers, indexes, counts, strides, elements = (described[name] for name in _SLICE_ATTRIBUTES)
             slices = {
                 number: OperandSlice(arguments[indexes[place]], counts[place], strides[place], elements[place])
@@ -89,7 +86,7 @@ class KernelCall:
                 for number, of in self.slices.items()
             )
             described = zip(_SLICE_ATTRIBUTES, zip(*rows, strict=True), strict=True)
-            attributes = attributes.after({"slices": dict(described)})
+            attributes = attributes.after({_SLICES: dict(described)})
         instruction.backend_config = attributes.text.encode()
         shapes = self.shapes
         if len(shapes) == 1:

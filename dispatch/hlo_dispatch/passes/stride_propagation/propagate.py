@@ -7,7 +7,6 @@ dead positions are not computed. XLA does not do this.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -33,7 +32,6 @@ from hlo_dispatch.vendor import kernels, registry
 
 _READER, _SUBSAMPLER = "onednn.convolution", "onednn.pooling"
 _WRITERS = _READER, _SUBSAMPLER
-_STRIDED = re.compile(rb"[{ ]strides = array<i64: (?:\d+, )*(?:[2-9]|\d\d+)[,>][^{}]*?dilations = ")
 
 
 def propagate_strides(module: Module, context: PassContext) -> set[int]:
@@ -43,7 +41,8 @@ def propagate_strides(module: Module, context: PassContext) -> set[int]:
     editors: list[Editor] = []
     for computation, _ in module.control_flow_computations():
         calls = [i for i in computation.instructions[:] if i.custom_call_target in names]
-        if not any(names[i.custom_call_target] == _READER and _STRIDED.search(i.backend_config) for i in calls):
+        readers = (module.kernel_call(call) for call in calls if names[call.custom_call_target] == _READER)
+        if all(max(reader.attributes["strides"], default=1) == 1 for reader in readers):
             continue
         propagator = _StridePropagator(module, computation, names)
         if propagator.found():
