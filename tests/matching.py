@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
+from hlo_dispatch.match.anchors.normalizers import by_op_kind, normalize_anchor, op_kind_of
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.passes.mask_redirection import redirect_masks
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
+from hlo_dispatch.pattern.table import AnchorKind
 from hlo_dispatch.process.machine import Machine, this_machine
 
 _F = "f32[4]{0}"
@@ -61,10 +66,28 @@ def instruction(module: Module, name: str):
     return found
 
 
+def last_dumped(folder: Path, name: str) -> Module:
+    """The last module of this name that HLO_DISPATCH_DUMP_PASSES wrote into a folder."""
+    written = max(folder.glob(f"{name}*"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return hlo_text.parsed(written.read_text())
+
+
 @lru_cache(maxsize=1)
 def table() -> Table:
     """The shipped table."""
     return load_tables()
+
+
+def normalized(module: Module, entries: Iterable[AnchorKind] | None = None) -> tuple[str, Anchor | Refusal]:
+    """The op kind of the entry's `op`, and its anchor or the refusal.
+
+    Args:
+        entries: of the table; by default those of the shipped one.
+    """
+    graph = FlatGraph(module, module.entry)
+    around, op = Surroundings(graph, this_machine()), node(graph, "op")
+    kinds = by_op_kind(table().anchors.values() if entries is None else entries)
+    return op_kind_of(op, around), normalize_anchor(op, kinds, around)
 
 
 @lru_cache(maxsize=1)

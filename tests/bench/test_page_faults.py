@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 import hlo_dispatch
 from hlo_dispatch.bench.page_faults import WAYS, measure
+from hlo_dispatch.process.large_pages import FOLDER
 
 
 def layers(x, w):
@@ -21,5 +22,6 @@ def test_each_way_is_measured() -> None:
     assert all(
         sample.wall > 0 and sample.processor >= sample.system and sample.resident > 32 for sample in found.values()
     )
-    # Where the system has huge pages: a result and a temporary buffer of 16 MB each, in pages of 4 KB.
-    assert found["advised"].faults <= found["unadvised"].faults + 500
+    if FOLDER.exists() and "[madvise]" in (FOLDER / "enabled").read_text():
+        # A result and a temporary buffer of 16 MB each come in pages of 4 KB without the advice.
+        assert found["advised"].faults <= found["unadvised"].faults / 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -46,3 +48,17 @@ def _quantized(w: Any, along: tuple[int, ...], most: int) -> Any:
     largest = np.abs(w).max(axis=along, keepdims=True)
     scale = np.where(largest == 0, np.float32(1), largest / np.float32(most)).astype(np.float64)
     return np.clip(np.round(w / scale), -most, most) * scale
+
+
+def everywhere(p: dict[str, Any], x: Any) -> Any:
+    """Products with weights in loops, branches, conditions, calls and under vmap."""
+    x, _ = jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, p["stacked"])
+    x = jax.lax.cond(x.sum() > 0, lambda x: x @ p["either"], lambda x: 2 * (x @ p["either"]), x)
+    x = jax.lax.fori_loop(0, 2, lambda _, x: jnp.tanh(x @ p["repeated"]), x)
+    x = jax.lax.while_loop(lambda x: (x @ p["asked"]).sum() > 1e9, lambda x: x, x)
+    x = jax.checkpoint(lambda x: jax.jit(lambda x: x @ p["called"])(x))(x)
+    return jax.vmap(lambda row: p["mapped"] @ row)(x)
+
+
+EVERYWHERE = {"stacked": 1, "either": 0, "repeated": 0, "asked": 0, "called": 0, "mapped": 1}
+"""Weights of `everywhere` → the dimension that is summed over."""

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quantized import assert_near, dequantized, wide
+from quantized import EVERYWHERE, assert_near, dequantized, everywhere, wide
 
 import hlo_dispatch
 from dynamic_quantization import group_of, in_eight_bits
@@ -138,25 +138,12 @@ def test_zeros_and_what_is_no_number(weights: str, policy: str) -> None:
     assert_near(got[others], in_eight_bits(x[others], 64) @ wide(w), SUMMED)
 
 
-def everywhere(p: dict[str, Any], x: Any) -> Any:
-    x, _ = jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, p["stacked"])
-    x = jax.lax.cond(x.sum() > 0, lambda x: x @ p["either"], lambda x: 2 * (x @ p["either"]), x)
-    x = jax.lax.fori_loop(0, 2, lambda _, x: jnp.tanh(x @ p["repeated"]), x)
-    x = jax.lax.while_loop(lambda x: (x @ p["asked"]).sum() > 1e9, lambda x: x, x)
-    x = jax.checkpoint(lambda x: jax.jit(lambda x: x @ p["called"])(x))(x)
-    return jax.vmap(lambda row: p["mapped"] @ row)(x)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("weights", FORMS)
 def test_wherever_they_are_multiplied(weights: str, policy: str, tmp_path: Path) -> None:
-    names = ("either", "repeated", "asked", "called", "mapped")
-    p = {"stacked": array(3, 128, 128), **{name: array(128, 128) for name in names}}
+    p = {name: array(*(3,) * (name == "stacked"), 128, 128) for name in EVERYWHERE}
     x = array(12, 128)
-    q = {
-        name: jnp.asarray(dequantized(weights, w, 1 if name in ("stacked", "mapped") else 0), "float32")
-        for name, w in p.items()
-    }
+    q = {name: jnp.asarray(dequantized(weights, w, EVERYWHERE[name]), "float32") for name, w in p.items()}
     with hlo_dispatch.enabled(policy=policy):
         fast = frozen(everywhere, p, weights=weights, donate=True)
         got = fast(x)

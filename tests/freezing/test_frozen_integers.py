@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quantized import assert_near, in_four_bits, rounded, wide
+from quantized import EVERYWHERE, assert_near, everywhere, in_four_bits, rounded, wide
 
 import hlo_dispatch
 from hlo_dispatch.freezing.weight_only_quantization import MAX_EXACT_ROWS
@@ -76,24 +76,14 @@ def test_orders_and_sides(policy: str) -> None:
     assert narrowed(fast) == 3, "what something else reads, too, stays as it is"
 
 
-def everywhere(p: dict[str, Any], x: Any) -> Any:
-    x, _ = jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, p["stacked"])
-    x = jax.lax.cond(x.sum() > 0, lambda x: x @ p["either"], lambda x: 2 * (x @ p["either"]), x)
-    x = jax.lax.fori_loop(0, 2, lambda _, x: jnp.tanh(x @ p["repeated"]), x)
-    x = jax.lax.while_loop(lambda x: (x @ p["asked"]).sum() > 1e9, lambda x: x, x)
-    x = jax.checkpoint(lambda x: jax.jit(lambda x: x @ p["called"])(x))(x)
-    return jax.vmap(lambda row: p["mapped"] @ row)(x)
-
-
 @pytest.mark.parametrize("policy", ["never", "always", "heuristic"])
 def test_wherever_they_are_multiplied(policy: str) -> None:
-    names = ("either", "repeated", "asked", "called", "mapped")
-    p = {"stacked": array(3, 64, 64), **{name: array(64, 64) for name in names}}
+    p = {name: array(*(3,) * (name == "stacked"), 64, 64) for name in EVERYWHERE}
     x = array(8, 64)
     with hlo_dispatch.enabled(policy=policy):
         fast = hlo_dispatch.freeze(everywhere, p, weights="int8")
         got = fast(x)
-    q = {name: jnp.asarray(rounded(w, 1 if name in ("stacked", "mapped") else 0), "float32") for name, w in p.items()}
+    q = {name: jnp.asarray(rounded(w, EVERYWHERE[name]), "float32") for name, w in p.items()}
     assert_near(got, everywhere(q, x), 10 * SUMMED)
     assert narrowed(fast) == len(p)
     assert fast.nbytes <= 1.1 * sum(w.size for w in p.values())

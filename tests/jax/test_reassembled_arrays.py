@@ -18,7 +18,7 @@ from jax import lax
 
 import hlo_dispatch
 from hlo_dispatch.ir.shape import shape_of
-from hlo_dispatch.ir.text import parsed
+from matching import last_dumped
 
 LAYERS, LENGTH, WIDTH, HEADS = 3, 24, 32, 2
 PASS = "in-place parts"
@@ -185,7 +185,7 @@ def test_no_cache_is_copied(donated: bool, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HLO_DISPATCH_DUMP_PASSES", str(tmp_path))
     with hlo_dispatch.enabled(policy="always"):
         jax.jit(lambda *args: token(*args), donate_argnums=(1,) if donated else ()).lower(*inputs(0, 2)).compile()
-    module = parsed(max(tmp_path.glob("jit__lambda*"), key=lambda path: path.name).read_text())
+    module = last_dumped(tmp_path, "jit__lambda")
     least = 2 * LENGTH * WIDTH * 4
     copies = [
         i.opcode

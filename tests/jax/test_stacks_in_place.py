@@ -21,7 +21,7 @@ import hlo_dispatch
 from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
-from hlo_dispatch.ir.text import parsed
+from matching import last_dumped
 
 LAYERS, LENGTH, WIDTH, BATCH = 5, 24, 32, 2
 PASS = "in-place stacks"
@@ -255,7 +255,7 @@ def test_the_caches_are_copied_once_or_never(
     monkeypatch.setenv("HLO_DISPATCH_DUMP_PASSES", str(tmp_path))
     with hlo_dispatch.enabled(policy="always"):
         jax.jit(lambda *args: keys_and_values(*args), donate_argnums=donated).lower(*inputs(0, dtype)).compile()
-    module = parsed(max(tmp_path.glob("jit__lambda*"), key=lambda path: path.name).read_text())
+    module = last_dumped(tmp_path, "jit__lambda")
     assert moved(module, jnp.dtype(dtype).itemsize) == copies
 
 

@@ -12,15 +12,13 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
-from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, converted_sums
+from hlo_dispatch.match.anchors.anchor import Anchor, converted_sums
 from hlo_dispatch.match.anchors.convolution_forms import FORMS
-from hlo_dispatch.match.anchors.normalizers import NORMALIZERS, by_op_kind, normalize_anchor, op_kind_of
-from hlo_dispatch.process.machine import this_machine
-from matching import instruction, node, parsed, table
+from hlo_dispatch.match.anchors.normalizers import NORMALIZERS
+from matching import instruction, normalized, parsed
 from refusal_cases import order
 from refusal_modules import convolution, dot, entry, gradient, integer_convolution, pooling, reduction
 from refusal_sentences import ANCHORS
@@ -81,13 +79,6 @@ MUTATIONS: dict[str, Callable[[Module, InstructionProto], None]] = {
     "precision-unsupported": _algorithm,
 }
 """Code → what is changed in an instruction that is refused with it then, whatever it computes."""
-
-
-def normalized(module: Module) -> tuple[str, Anchor | Refusal]:
-    """The op kind of `op`, and its anchor or the refusal."""
-    graph = FlatGraph(module, module.entry)
-    around, op = Surroundings(graph, this_machine()), node(graph, "op")
-    return op_kind_of(op, around), normalize_anchor(op, by_op_kind(table().anchors.values()), around)
 
 
 @pytest.mark.parametrize("op_kind", NORMALIZERS)

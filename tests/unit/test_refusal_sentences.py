@@ -8,26 +8,16 @@ from dataclasses import replace
 import pytest
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
-from hlo_dispatch.match.anchors.normalizers import by_op_kind, normalize_anchor, op_kind_of
+from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routines.routine import RoutineFinder
-from hlo_dispatch.pattern.table import AnchorKind
-from hlo_dispatch.process.machine import this_machine
-from matching import flattened, node, table
+from matching import flattened, normalized, parsed, table
 from refusal_attentions import ATTENTIONS
 from refusal_modules import Case
 from refusal_sentences import ANCHORS, ENTRIES, ROUTINES, EntryCase
 
 SHIPPED = tuple(table().anchors.values())
-
-
-def normalized(text: str, entries: tuple[AnchorKind, ...] = SHIPPED) -> tuple[str, Anchor | Refusal]:
-    """The op kind of `op`, and its anchor or the refusal."""
-    graph = flattened(text)
-    around, instruction = Surroundings(graph, this_machine()), node(graph, "op")
-    return op_kind_of(instruction, around), normalize_anchor(instruction, by_op_kind(entries), around)
 
 
 def check(found: Anchor | Match | Refusal | None, code: str, sentence: str) -> None:
@@ -42,7 +32,7 @@ def name_of(case: object) -> str:
 
 @pytest.mark.parametrize("case", ANCHORS, ids=name_of)
 def test_an_anchor_is_refused(case: Case) -> None:
-    op_kind, found = normalized(case.text)
+    op_kind, found = normalized(parsed(case.text))
     assert op_kind == case.op_kind
     check(found, case.code, case.sentence)
 
@@ -52,10 +42,10 @@ def test_an_entry_refuses_an_anchor(case: EntryCase) -> None:
     entries = tuple(
         replace(entry, **case.changes) for entry in SHIPPED if case.changes or entry.op_kind != case.op_kind
     )
-    op_kind, found = normalized(case.text, entries)
+    op_kind, found = normalized(parsed(case.text), entries)
     assert op_kind == case.op_kind
     check(found, case.code, case.sentence)
-    assert isinstance(normalized(case.text)[1], Anchor)
+    assert isinstance(normalized(parsed(case.text))[1], Anchor)
 
 
 @pytest.mark.parametrize("case", ATTENTIONS, ids=name_of)
