@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from structures import flat_graph, without_shipped, write_table
 
-from hlo_dispatch.match.elementwise_region import apply, scalar_constant
+from hlo_dispatch.analysis.scalar_constants import apply, scalar_constant
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.pattern import Table

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region, scalar_constant
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
 from matching import flattened, node
 
 F = "f32[8]{0}"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.match.elementwise_points import ElementwisePoints, NotElementwise
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _NUMBERS = (np.nan, -np.inf, -2.0, -0.0, 0.0, 1.0, np.inf)
 _PLACES = (0.0, 1.0, 5.0)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, Node
+from hlo_dispatch.analysis.scalar_constants import apply, scalar_constant
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.elementwise_region import apply, scalar_constant
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Offsets = np.ndarray[Any, np.dtype[np.int64]]

@@ -42,7 +42,7 @@ class LibraryCall:
     """Number of layout copies that the kernel call makes redundant."""
 
 
-@dataclass(eq=False)  # frozen, it would take four times as long to make
+@dataclass(eq=False)  # not frozen: that assigns each field by a call, and a module has many of them
 class Match:
     """Instructions that one kernel call may replace, ready to become that call."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import FLOAT_TYPES, shape_of
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 NEUTRAL_MAXIMUM_BOUND = -3e38
 """A lower bound of all finite numbers in every floating type: a maximum may start from it as from -inf."""

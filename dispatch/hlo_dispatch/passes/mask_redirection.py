@@ -23,8 +23,8 @@ import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import is_widening
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.ir.shape import FLOAT_TYPES
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.steps import is_half_valued
 
 _BOUNDING = frozenset(("clamp", "maximum", "minimum"))

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from hlo_dispatch.analysis.scalar_constants import logistic, rsqrt
+
 
 @dataclass(frozen=True)
 class Function:
@@ -37,16 +39,8 @@ def _elementwise(function: Callable[[float], float]) -> Callable[[Any], Any]:
     return evaluate
 
 
-def _sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
 def _softplus(x: Any) -> Any:
     return np.logaddexp(0.0, x)
-
-
-def _rsqrt(x: Any) -> Any:
-    return 1.0 / np.sqrt(x)
 
 
 def _clip(x: Any, low: Any, high: Any) -> Any:
@@ -86,8 +80,8 @@ FUNCTIONS: dict[str, Function] = {
     "min": Function(_minimum, 2, variadic=True),
     "pow": Function(np.power, 2),
     "round": Function(np.rint, 1),
-    "rsqrt": Function(_rsqrt, 1),
-    "sigmoid": Function(_sigmoid, 1),
+    "rsqrt": Function(rsqrt, 1),
+    "sigmoid": Function(logistic, 1),
     "sign": Function(np.sign, 1),
     "sin": Function(np.sin, 1),
     "softplus": Function(_softplus, 1),

@@ -12,7 +12,7 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 
 
-@dataclass  # frozen, it would take four times as long to make
+@dataclass  # not frozen: that assigns each field by a call, and a module has many of them
 class Region:
     """One anchor op (a convolution, a dot, …) with its epilogue, and the decision for it."""
 

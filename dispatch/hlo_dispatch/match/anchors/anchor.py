@@ -24,7 +24,7 @@ COMPUTED_TYPES = frozenset(DTYPES)
 """Element types that the normalizers accept; the table's entry restricts them to those of its kernel."""
 
 
-@dataclass(eq=False)  # frozen, it would take four times as long to make
+@dataclass(eq=False)  # not frozen: that assigns each field by a call, and a module has many of them
 class Anchor:
     """An anchor op (convolution, dot, pooling, …) in its kernel's canonical form."""
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import Dimension, dimension_number, with_dense_strides
 from hlo_dispatch.ir.schema import ComputationProto
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.steps import Step
 
 _INTEGERS = frozenset(("s32", "u32", "s64", "u64"))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     View,
@@ -22,7 +23,6 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, unsupported_space, unsupported_types
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import as_stored_by_call
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.reduction import applied_by

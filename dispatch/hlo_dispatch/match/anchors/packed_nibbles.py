@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_BROADCASTS, PEEL_LAYOUTS
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     View,
@@ -24,7 +25,6 @@ from hlo_dispatch.analysis.strided_view import (
     peeled_views,
     split_dimension,
 )
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 UNPACKED_TYPES = frozenset(("u8", "s8", "s16", "s32"))
 """Element types in which programs compute with such numbers."""

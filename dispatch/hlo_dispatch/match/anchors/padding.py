@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, is_widening
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import View, dimension_number, peeled_views
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _SPACE = 2
 """A source's dimensions are batch, channels, then space."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_ROUNDING_AND_LAYOUTS, is_widening, peel_node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     View,
@@ -35,7 +36,6 @@ from hlo_dispatch.match.anchors.anchor import (
     unsupported_types,
 )
 from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.integers import BOUNDS
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES

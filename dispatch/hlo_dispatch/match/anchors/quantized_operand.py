@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hlo_dispatch.analysis.dot_dimensions import DotDimensions
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS, is_broadcast
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     View,
@@ -28,7 +29,6 @@ from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES
 from hlo_dispatch.match.anchors.dot import merge_row_major
 from hlo_dispatch.match.anchors.packed_nibbles import UNPACKED_TYPES, converted, packed_nibbles
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
 

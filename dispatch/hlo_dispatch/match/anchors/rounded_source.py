@@ -16,10 +16,10 @@ import numpy as np
 from hlo_dispatch.analysis.dot_dimensions import DotDimensions
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_CONVERTS_AND_LAYOUTS, PEEL_LAYOUTS, peel_node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import Dimension, View, full_view, operand_view, peel, peeled_views
 from hlo_dispatch.match.anchors.dot import merge_row_major
 from hlo_dispatch.match.anchors.quantized_operand import groups_and_columns, with_broadcast
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.reduction import reduces, windows_before
 
 _LARGEST = 127.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, is_broadcast, peel_node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
 from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.pattern.table import AnchorKind
 
 

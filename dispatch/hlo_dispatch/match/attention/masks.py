@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
 from hlo_dispatch.match.attention.axis_views import (
@@ -21,7 +22,6 @@ from hlo_dispatch.match.attention.axis_views import (
     peeled_along_axes,
 )
 from hlo_dispatch.match.attention.position_sums import PositionSum, constant_mask, position_sum_of
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _OPPOSITE = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
 # (direction, number) of comparisons that a value of 0 or 1 fulfils where it is 1.

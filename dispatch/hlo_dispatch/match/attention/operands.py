@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING, PEEL_ROUNDING_AND_LAYOUTS
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import (
     DimensionSplit,
     View,
@@ -30,7 +31,6 @@ from hlo_dispatch.match.attention.axis_views import (
     axis_view,
     with_one_inner_dimension,
 )
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 
 class Products(NamedTuple):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import View, element_indices, operand_view, split_dimension
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.attention.axis_views import PEEL_POSITIONS, along_axes, peeled_along_axes
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _INTEGERS = frozenset(("s32", "f32"))
 _MAX_NESTING = 8

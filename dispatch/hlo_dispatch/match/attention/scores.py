@@ -11,6 +11,7 @@ from hlo_dispatch.analysis.peeling import (
     PEEL_ROUNDING,
     PEEL_ROUNDING_AND_LAYOUTS,
 )
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
@@ -18,7 +19,6 @@ from hlo_dispatch.match.attention.axes import Axes
 from hlo_dispatch.match.attention.axis_views import NotAttention, operand_along_axes, peeled_along_axes
 from hlo_dispatch.match.attention.masks import Mask, match_mask
 from hlo_dispatch.match.attention.steps import ScoreStep
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _PEEL_ADDENDS = PEEL_CONVERTS_AND_LAYOUTS | PEEL_BROADCASTS
 _MAX_DEPTH = 64

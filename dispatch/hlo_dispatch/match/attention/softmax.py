@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_BROADCASTS, PEEL_ROUNDING_AND_LAYOUTS, peel_node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import View, peel_or_split, rebase
 from hlo_dispatch.match.attention.axes import KEY, Axes
 from hlo_dispatch.match.attention.axis_views import NotAttention, along_axes, operand_along_axes, peeled_along_axes
 from hlo_dispatch.match.attention.reductions import match_reduction
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _PEEL_SUMS = PEEL_ROUNDING_AND_LAYOUTS | PEEL_BROADCASTS
 

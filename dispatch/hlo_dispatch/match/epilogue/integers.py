@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import Dimension, View, project_dimensions, with_dense_strides
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import OperandFinder
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import is_widening
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import Dimension, View
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 
 class PostOp(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.ir.shape import FLOAT_TYPES
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _LOGICAL = PEEL_LAYOUTS | {"and", "broadcast", "convert", "not", "or", "slice", "xor"}
 

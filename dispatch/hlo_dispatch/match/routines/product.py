@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.dot import matrix_views, merge_row_major
-from hlo_dispatch.match.elementwise_region import scalar_constant
 
 Dimensions = tuple[Dimension, ...]
 _MAX_SOURCES = 64

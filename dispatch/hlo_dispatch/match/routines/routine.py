@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import View, follow, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.ir.shape import Shape, shape_of
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call

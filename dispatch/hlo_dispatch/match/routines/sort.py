@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.scalar_constants import COMPARISONS
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
-from hlo_dispatch.match.elementwise_region import COMPARISONS
 from hlo_dispatch.pattern.constraints import is_row_major
 
 _KEYS = np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32)

@@ -7,11 +7,12 @@ and over activations. The deepest partial match is recorded for the nearest-miss
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES
 from hlo_dispatch.match.argmax import why_no_argmax
-from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND, applied_by, windows_before
 from hlo_dispatch.match.structural.expression_peeling import is_degenerate_broadcast, peeled_converts

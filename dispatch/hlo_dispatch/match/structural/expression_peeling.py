@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING, PEEL_ROUNDING_AND_SHAPES, PEEL_SHAPES, is_widening
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
-from hlo_dispatch.match.elementwise_region import REGION_TYPES, ElementwiseRegion, scalar_constant
+from hlo_dispatch.match.elementwise_region import REGION_TYPES, ElementwiseRegion
 from hlo_dispatch.pattern.constraints import is_row_major
 
 _MAX_REGION = 256  # XLA spells one erfc in 110 instructions

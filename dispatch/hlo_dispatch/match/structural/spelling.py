@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.ir.opcode import ELEMENTWISE
-from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion
 from hlo_dispatch.match.structural.expression_peeling import ExpressionPeeling
 from hlo_dispatch.pattern import TOLERANCES, Recogniser
 from hlo_dispatch.pattern.constraints import Condition

@@ -8,6 +8,7 @@ from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
 from hlo_dispatch.analysis.peeling import peel_node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.literals import literal_of
@@ -15,7 +16,6 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order, row_major, shape_of
 from hlo_dispatch.ir.task_partitions import loop_backend_config
-from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.passes.accumulation_code_motion.accumulators import Accumulator, StackedOperand, Summand
 from hlo_dispatch.passes.accumulation_code_motion.loop_body import StateLayout
 from hlo_dispatch.passes.accumulation_code_motion.motion_plan import MotionPlan
