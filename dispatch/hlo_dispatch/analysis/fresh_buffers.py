@@ -69,8 +69,8 @@ def _leaves(instructions: Sequence[InstructionProto], root: int) -> set[int]:
     return leaves - read - {root}
 
 
-def _shapes(instruction: InstructionProto) -> list[ShapeProto]:
-    """Shapes of the elements of its result."""
+def result_shapes(instruction: InstructionProto) -> list[ShapeProto]:
+    """Shapes of the elements of an instruction's result; an array is one."""
     return instruction.shape.tuple_shapes[:] or [instruction.shape]
 
 
@@ -143,7 +143,7 @@ class _LiveRanges:
         elif opcode == "tuple":
             elements = [self._values_of([operand]) for operand in operands]
         elif opcode in _OWN_BUFFERS:
-            elements = [list[LiveRange]() for _ in _shapes(instruction)]
+            elements = [list[LiveRange]() for _ in result_shapes(instruction)]
         else:
             elements = self._written_over(instruction) or self._new_values(place, instruction)
         self._elements[instruction.id] = elements
@@ -154,7 +154,7 @@ class _LiveRanges:
     def _written_over(self, instruction: InstructionProto) -> _Elements:
         """Values whose buffers the instruction's result overwrites; empty where the result has its own buffer."""
         operands = instruction.operand_ids[:]
-        large = any(shape_of(shape).bytes >= MIN_SHARED_BYTES for shape in _shapes(instruction))
+        large = any(shape_of(shape).bytes >= MIN_SHARED_BYTES for shape in result_shapes(instruction))
         if not large or instruction.opcode in _FRESH or not writes_in_place(self._module, instruction):
             return []
         if instruction.shape.tuple_shapes[:]:
@@ -163,7 +163,7 @@ class _LiveRanges:
         return [self._values_of(same)] if same else []
 
     def _new_values(self, place: int, instruction: InstructionProto) -> _Elements:
-        sizes = [shape_of(shape).bytes for shape in _shapes(instruction)]
+        sizes = [shape_of(shape).bytes for shape in result_shapes(instruction)]
         is_large = instruction.opcode == "fusion" and max(sizes, default=0) >= MIN_SHARED_BYTES
         may_overwrite = is_large and self._may_overwrite(instruction)
         values = [LiveRange(size, place, place, may_overwrite) for size in sizes]
@@ -173,7 +173,7 @@ class _LiveRanges:
     def _may_overwrite(self, fusion: InstructionProto) -> bool:
         """Whether an operand has the shape of a result and is read by elementwise instructions alone, as XLA's
         dataflow analysis wants it for a shared buffer."""
-        shapes = _shapes(fusion)
+        shapes = result_shapes(fusion)
         alike = [
             number for number, operand in enumerate(fusion.operand_ids[:]) if self._protos[operand].shape in shapes
         ]

@@ -9,7 +9,7 @@ every other instruction. They are dead at once: XLA's buffer assignment places t
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.fresh_buffers import fresh_buffers
+from hlo_dispatch.analysis.fresh_buffers import fresh_buffers, result_shapes
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.kernel_call import KernelCall, is_kernel_call
@@ -54,7 +54,7 @@ def _most_bytes(module: Module) -> int:
         for computation, _ in module.control_flow_computations()
         for instruction in computation.instructions[:]
         if instruction.opcode not in _WITHOUT_WORK
-        for shape in instruction.shape.tuple_shapes[:] or (instruction.shape,)
+        for shape in result_shapes(instruction)
     )
 
 

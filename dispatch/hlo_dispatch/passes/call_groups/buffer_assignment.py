@@ -48,7 +48,7 @@ def _live_ranges(group: CallGroup, in_place_targets: AbstractSet[str]) -> tuple[
             continue
         if member.accumulated is not None:
             reused[len(found)] = member.accumulated - first
-        if member.call.target in in_place_targets and _has_one_layout(member.call.attributes):
+        elif member.call.target in in_place_targets and _has_one_layout(member.call.attributes):
             source, *others = member.reads
             if source >= first and source not in others and last[source] == step:
                 reused[len(found)] = source - first
