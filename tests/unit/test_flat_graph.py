@@ -299,6 +299,20 @@ def test_a_parameter_without_an_operand_is_refused() -> None:
         FlatGraph(module, module.entry)
 
 
+def test_a_computation_that_is_not_there_is_refused() -> None:
+    module = parsed(DUPLICATED)
+    instruction(module, "one").called_computation_ids[:] = [77]
+    with pytest.raises(ModuleError, match="main is no HLO: a fusion calls computation 77, which is not there"):
+        FlatGraph(module, module.entry)
+
+
+def test_an_operand_that_is_not_there_is_refused() -> None:
+    module = parsed(DUPLICATED)
+    instruction(module, "one").operand_ids[:] = [instruction(module, "x").id, 1 << 40]
+    with pytest.raises(ModuleError, match="an operand is not before its user"):
+        FlatGraph(module, module.entry)
+
+
 def test_a_field_of_another_wire_type_is_unknown() -> None:
     """As protobuf takes it: the number of a parameter, as bytes."""
     module = parsed(DUPLICATED)

@@ -67,7 +67,8 @@ class Node:
         self.is_live_out = False
         """Whether the computation's result is this value."""
         self.scalar: float | bool | None = False
-        """Cache of the match package: value of a scalar constant, None for other nodes, False if not computed."""
+        """The number that all elements share, None where there is none; `scalar_constants.py` computes it when it is
+        first asked for, and until then it is False."""
 
     @property
     def name(self) -> str:
@@ -81,7 +82,7 @@ class FlatGraph:
     """The flat view of one computation (an entry, a while body, a branch …).
 
     Raises:
-        ModuleError: an operand is not ahead of its user, or a fusion calls itself.
+        ModuleError: an operand is not ahead of its user, or a fusion calls itself or a computation that is not there.
     """
 
     def __init__(self, module: Module, computation: ComputationProto) -> None:
@@ -101,6 +102,8 @@ class FlatGraph:
         """The static values (binding_time.py); none unless the caller froze parameters."""
 
         def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
+            if identifier not in module.computations:
+                raise LookupError(f"a fusion calls computation {identifier}, which is not there")
             return _message_and_instructions(module.computations[identifier])
 
         try:
@@ -122,7 +125,7 @@ class FlatGraph:
                 PEEL_LAYOUTS,
                 INSERTED_COPY,
             )
-        except (RuntimeError, IndexError) as error:
+        except (RuntimeError, LookupError) as error:
             raise ModuleError(f"computation {computation.name} is no HLO: {error}") from error
 
     @cached_property
