@@ -63,7 +63,8 @@ class KernelCall:
         operands = arguments = tuple(instruction.operand_ids[:])
         slices = dict[int, OperandSlice]()
         if described is not None:
-            numbers, indexes, counts, strides, elements = (described[name] for name in _SLICE_ATTRIBUTES)
+            lists: list[list[int]] = [described[name] for name in _SLICE_ATTRIBUTES]
+            numbers, indexes, counts, strides, elements = lists
             slices = {
                 number: OperandSlice(arguments[indexes[place]], counts[place], strides[place], elements[place])
                 for place, number in enumerate(numbers)
