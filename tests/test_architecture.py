@@ -16,7 +16,7 @@ FILES = sorted({*PACKAGE.rglob("*.py"), *(PACKAGE / "bench").rglob("*.py")})
 # Packages in the order in which imports may run: a package may import those on its left, and itself.
 ORDER = (
     "errors report process ir analysis pattern match vendor kernels selection autotune passes pipeline driver api "
-    "jax_plugin freezing demo bench cli"
+    "pjrt_plugin jax_plugin freezing demo bench cli"
 ).split()
 PUBLIC = {"__init__", "api", "errors", "kernels", "pipeline"}
 """The only files that are in no package."""

@@ -32,8 +32,13 @@ def cmake_path() -> Path:
     return library_path().parent / "cmake"
 
 
+def plugin_path() -> Path:
+    """The PJRT plugin, `libhlo_dispatch_pjrt.so` (kernels/hosts.md)."""
+    return library_path().with_name("libhlo_dispatch_pjrt.so")
+
+
 def native_paths() -> dict[str, Path | str]:
-    """The native library, its header's folder and CMake's, XLA's FFI headers, and the vendors' libraries.
+    """The native library, the PJRT plugin, the header's folder and CMake's, XLA's FFI headers, and the vendors' libraries.
 
     `hlo-dispatch doctor --paths` prints them. What is not there is empty.
 
@@ -42,6 +47,7 @@ def native_paths() -> dict[str, Path | str]:
     """
     found: dict[str, Path | str] = {
         "library": library_path(),
+        "pjrt_plugin": plugin_path(),
         "include": include_path(),
         "cmake": cmake_path(),
         "xla_include": _xla_headers(),

@@ -10,6 +10,7 @@
 #include "common/ffi.h"
 #include "common/registry.h"
 #include "hlo_dispatch/kernels.h"
+#include "lapack/jax_calls.h"
 
 using hlo_dispatch::Invalid;
 using hlo_dispatch::Kernel;
@@ -101,14 +102,15 @@ void Add(const XLA_FFI_Api* api, const hlo_dispatch_state_type& type) {
   Check(api, type.name, api->XLA_FFI_Type_Register(&given));
 }
 
-void Add(const XLA_FFI_Api* api, const char* platform, const hlo_dispatch_kernel& kernel) {
+void Add(const XLA_FFI_Api* api, const char* platform, const char* target, XLA_FFI_Handler* instantiate,
+         XLA_FFI_Handler* execute) {
   XLA_FFI_Handler_Register_Args given{};
   given.struct_size = XLA_FFI_Handler_Register_Args_STRUCT_SIZE;
-  given.name = SpanOf(kernel.target);
+  given.name = SpanOf(target);
   given.platform = SpanOf(platform);
-  given.bundle.instantiate = kernel.instantiate;
-  given.bundle.execute = kernel.execute;
-  Check(api, kernel.target, api->XLA_FFI_Handler_Register(&given));
+  given.bundle.instantiate = instantiate;
+  given.bundle.execute = execute;
+  Check(api, target, api->XLA_FFI_Handler_Register(&given));
 }
 
 }  // namespace
@@ -130,6 +132,17 @@ hlo_dispatch_error* hlo_dispatch_register(const XLA_FFI_Api* api, const char* pl
     CheckTable(api);
     // XLA wants to know the types of the handlers' states first.
     for (const hlo_dispatch_state_type& type : Types()) Add(api, type);
-    for (const auto& kernel : CKernels()) Add(api, platform, kernel->c_kernel);
+    for (const auto& kernel : CKernels()) {
+      Add(api, platform, kernel->c_kernel.target, kernel->c_kernel.instantiate, kernel->c_kernel.execute);
+    }
+  });
+}
+
+hlo_dispatch_error* hlo_dispatch_register_lapack(const XLA_FFI_Api* api, const char* platform) {
+  return Guarded([&] {
+    CheckTable(api);
+    for (const auto& [target, handler] : hlo_dispatch::lapack::JaxCalls()) {
+      Add(api, platform, target.c_str(), nullptr, handler);
+    }
   });
 }

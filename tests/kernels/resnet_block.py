@@ -1,9 +1,8 @@
-"""A ResNet block as a module: the input of a host without Python, and JAX's result.
+"""A ResNet block as a program: the input of a host without Python, and JAX's result.
 
     python resnet_block.py FOLDER
 
-writes there `traced.pb` and `optimized.pb` (the module as JAX hands it to XLA and as XLA optimized it, rewritten), each
-operand, JAX's own result, and the words that name the operands.
+writes there `program.mlir` (StableHLO), each operand, JAX's own result, and the words that name the operands.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-import hlo_dispatch
 
 CHANNELS, WIDE = 16, 64
 
@@ -59,16 +56,7 @@ def write(folder: Path) -> None:
     given = operands()
     lowered = jax.jit(block).lower(*given)
     compiled = lowered.compile()
-    modules = {
-        "traced": lowered.compiler_ir("hlo").as_serialized_hlo_module_proto(),
-        "optimized": compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto(),
-    }
-    for name, module in modules.items():
-        rewritten = hlo_dispatch.rewrite(module, policy="always")
-        assert rewritten.proto is not None
-        kernels = [region.kernel for region in rewritten.report.regions if region.kernel]
-        assert kernels == 4 * ["onednn.convolution"], kernels
-        (folder / f"{name}.pb").write_bytes(rewritten.proto)
+    (folder / "program.mlir").write_text(str(lowered.compiler_ir("stablehlo")))
     words: list[str] = []
     for i, operand in enumerate(jax.tree.leaves(given)):
         (folder / f"{i}.bin").write_bytes(operand.tobytes())

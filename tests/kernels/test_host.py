@@ -18,7 +18,7 @@ import pytest
 from interposed import child, compiled
 
 from environment import clean_environment
-from hlo_dispatch import kernels
+from hlo_dispatch import kernels, rewrite
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor import libraries
 
@@ -57,7 +57,7 @@ def plugin() -> Path:
 
 @pytest.fixture(scope="module")
 def block(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the rewritten modules, their operands and JAX's result."""
+    """A folder with the program, its operands and JAX's result."""
     folder = tmp_path_factory.mktemp("block")
     done = subprocess.run(
         [sys.executable, BLOCK, folder],
@@ -73,7 +73,10 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(host: Path, plugin: Path, module: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     operands = (module.parent / "operands").read_text().splitlines()
-    command = [host, plugin, module, module.with_suffix(".result"), *operands]
+    return started([host, plugin, module, module.with_suffix(".result"), *operands], **environment)
+
+
+def started(command: list[Path | str], **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
 
 
@@ -89,25 +92,36 @@ def test_the_program_knows_no_python(host: Path) -> None:
     assert "python" not in needed.replace(str(kernels.library_path()), "")
 
 
-@pytest.mark.parametrize("form", ["traced", "optimized"])
-def test_a_rewritten_block_has_jaxs_result(host: Path, plugin: Path, block: Path, form: str) -> None:
-    done = run(host, plugin, block / f"{form}.pb", HLO_DISPATCH_ONEDNN_LIBRARY=onednn(), ONEDNN_VERBOSE="1")
+@pytest.fixture(scope="module")
+def rewritten(host: Path, plugin: Path, block: Path) -> Path:
+    """The module that the plugin's own XLA made of the program, rewritten."""
+    done = started([host, plugin, "--optimize", block / "program.mlir", block / "optimized.pb"])
+    assert done.returncode == 0, done.stderr
+    made = rewrite((block / "optimized.pb").read_bytes(), policy="always")
+    assert made.proto is not None
+    assert [region.kernel for region in made.report.regions if region.kernel] == 4 * ["onednn.convolution"]
+    (block / "rewritten.pb").write_bytes(made.proto)
+    return block / "rewritten.pb"
+
+
+def test_a_rewritten_block_has_jaxs_result(host: Path, plugin: Path, block: Path, rewritten: Path) -> None:
+    done = run(host, plugin, rewritten, HLO_DISPATCH_ONEDNN_LIBRARY=onednn(), ONEDNN_VERBOSE="1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("primitive,exec,cpu,convolution") == 4
     wanted = np.load(block / "result.npy")
-    got = np.fromfile(block / f"{form}.result", np.float32).reshape(wanted.shape)
+    got = np.fromfile(rewritten.with_suffix(".result"), np.float32).reshape(wanted.shape)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
-def test_a_library_that_is_missing_is_said(host: Path, plugin: Path, block: Path) -> None:
-    done = run(host, plugin, block / "traced.pb", HLO_DISPATCH_ONEDNN_LIBRARY="/nowhere.so")
+def test_a_library_that_is_missing_is_said(host: Path, plugin: Path, rewritten: Path) -> None:
+    done = run(host, plugin, rewritten, HLO_DISPATCH_ONEDNN_LIBRARY="/nowhere.so")
     assert done.returncode == 1
     assert "this executable calls oneDNN, which is not loaded in this process" in done.stderr
     assert "HLO_DISPATCH_ONEDNN_LIBRARY names /nowhere.so, which is not a file" in done.stderr
 
 
 def test_what_is_no_plugin_is_said(host: Path, block: Path) -> None:
-    done = run(host, kernels.library_path(), block / "traced.pb")
+    done = run(host, kernels.library_path(), block / "program.mlir")
     assert done.returncode == 1
     assert "is no PJRT plugin" in done.stderr
 

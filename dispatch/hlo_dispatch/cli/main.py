@@ -113,6 +113,9 @@ def doctor(
     raise typer.Exit(0 if all(finding.good for finding in findings) else 1)
 
 
+BELONGS = "The module is for the XLA that optimized its input, and is compiled with run_backend_only (kernels/hosts.md)."
+
+
 @app.command()
 def rewrite(
     module: Module,
@@ -159,6 +162,8 @@ def rewrite(
         from hlo_dispatch.report.terminal import console, print_report
 
         print_report(console(errors=True), result.report)
+        if result.proto is not None and not compiled:
+            typer.echo(BELONGS, err=True)
 
 
 @app.command()

@@ -33,6 +33,13 @@ def loaded(name: str) -> Library | Unavailable:
         return _answers[name]
 
 
+def leave_out(name: str, why: str) -> None:
+    """Have this process do without a library that is there, for programs of a process that lacks it."""
+    with _lock:
+        _answers[name] = Unavailable(name, why)
+        _left_out.add(name)
+
+
 def onednn() -> Library | Unavailable:
     """The process's oneDNN."""
     return loaded(ONEDNN.name)
@@ -70,7 +77,7 @@ def settings() -> dict[str, str]:
 
 
 def _identity(library: Description) -> str:
-    if library.distribution:
+    if library.distribution and library.name not in _left_out:
         return f"{library.name} {_installed_version(library.distribution)}"
     found = loaded(library.name)
     identity = "none" if isinstance(found, Unavailable) else f"{found.version} {found.threads}"
@@ -85,6 +92,7 @@ def _installed_version(distribution: str) -> str:
 
 
 _answers: dict[str, Library | Unavailable] = {}
+_left_out: set[str] = set()
 _lock = threading.RLock()
 # A child that is forked while a library is being loaded would find half of it, and a locked lock.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

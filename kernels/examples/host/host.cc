@@ -1,9 +1,11 @@
 // A host without Python: compiles and runs a module that hlo-dispatch rewrote, on a PJRT plugin for the CPU.
 //
+//   host PLUGIN --optimize PROGRAM OPTIMIZED
 //   host PLUGIN MODULE RESULT [DIMENSIONS:FILE]...
 //
-// MODULE is what `hlo-dispatch rewrite -o` wrote; each operand is f32 and row-major, such as 1x28x28x64:x.bin, and so
-// is the result.
+// The first takes a program in StableHLO, and writes the module that the plugin's XLA optimized it to: a module belongs
+// to the compiler that made it. MODULE is what `hlo-dispatch rewrite OPTIMIZED -o MODULE` wrote; each operand is f32
+// and row-major, such as 1x28x28x64:x.bin, and so is the result.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -50,6 +52,18 @@ XLA_FFI_Error* Knock(XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
+// The first field of a protocol buffer, which is a message.
+std::string FirstField(const std::string& message) {
+  size_t at = 1, size = 0;
+  for (int shift = 0; at < message.size(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(message[at++]);
+    size |= static_cast<size_t>(byte & 0x7f) << shift;
+    if ((byte & 0x80) == 0) break;
+  }
+  if (message.empty() || message[0] != '\x0a' || size > message.size() - at) Fail("the module is damaged");
+  return message.substr(at, size);
+}
+
 class Plugin {
  public:
   explicit Plugin(const std::string& path) {
@@ -88,14 +102,17 @@ class Plugin {
     device_ = devices.devices[0];
   }
 
-  pjrt::Executable* Compile(const std::string& module) const {
+  // Compiles a program (format "mlir": StableHLO), or a module that is optimized already ("hlo").
+  pjrt::Executable* Compile(const std::string& code, const std::string& format) const {
     // executable_build_options: device_ordinal -1, one replica, one partition.
-    const std::string options = "\x1a\x0f\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x01";
+    std::string options = "\x1a\x0f\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x01";
+    // run_backend_only: XLA's optimization would run a second time, which modules are not made for.
+    if (format == "hlo") options += "\x1a\x02\x58\x01";
     pjrt::Program program;
-    program.code = module.data();
-    program.code_size = module.size();
-    program.format = "hlo";
-    program.format_size = 3;
+    program.code = code.data();
+    program.code_size = code.size();
+    program.format = format.data();
+    program.format_size = format.size();
     pjrt::Compile given;
     given.client = client_;
     given.program = &program;
@@ -103,6 +120,24 @@ class Plugin {
     given.options_size = options.size();
     Check(api_->Call(pjrt::kCompile, &given));
     return given.executable;
+  }
+
+  // The module that an executable was made of.
+  std::string OptimizedModule(pjrt::Executable* loaded) const {
+    pjrt::GetExecutable get;
+    get.loaded = loaded;
+    Check(api_->Call(pjrt::kGetExecutable, &get));
+    pjrt::Program program;
+    pjrt::OptimizedProgram given;
+    given.executable = get.executable;
+    given.program = &program;
+    Check(api_->Call(pjrt::kOptimizedProgram, &given));
+    std::string code(program.code_size, '\0');
+    program.code = code.data();
+    Check(api_->Call(pjrt::kOptimizedProgram, &given));
+    if (std::string(program.format, program.format_size) != "hlo_with_config")
+      Fail("the program is in no known format");
+    return FirstField(code);
   }
 
   pjrt::Buffer* Upload(const std::string& data, const std::vector<int64_t>& dimensions) const {
@@ -175,11 +210,16 @@ std::vector<int64_t> ReadDimensions(const std::string& text) {
 }
 
 void Run(const std::vector<std::string>& words) {
-  if (words.size() < 3) Fail("usage: host PLUGIN MODULE RESULT [DIMENSIONS:FILE]...");
+  if (words.size() < 3) Fail("usage: host PLUGIN (--optimize PROGRAM OPTIMIZED | MODULE RESULT [DIMENSIONS:FILE]...)");
   Plugin plugin(words[0]);
   plugin.AddKernels();
   plugin.Start();
-  pjrt::Executable* executable = plugin.Compile(Read(words[1]));
+  if (words[1] == "--optimize") {
+    if (words.size() != 4) Fail("usage: host PLUGIN --optimize PROGRAM OPTIMIZED");
+    std::ofstream(words[3], std::ios::binary) << plugin.OptimizedModule(plugin.Compile(Read(words[2]), "mlir"));
+    return;
+  }
+  pjrt::Executable* executable = plugin.Compile(Read(words[1]), "hlo");
   std::vector<pjrt::Buffer*> operands;
   for (size_t i = 3; i < words.size(); ++i) {
     const size_t colon = words[i].find(':');

@@ -54,7 +54,7 @@ struct Devices : Struct<Devices> {
 };
 
 struct Program : Struct<Program> {
-  const char* code = nullptr;
+  const char* code = nullptr;  // written to where the plugin gives a program
   size_t code_size = 0;
   const char* format = nullptr;
   size_t format_size = 0;
@@ -66,6 +66,16 @@ struct Compile : Struct<Compile> {
   const char* options = nullptr;  // a serialized CompileOptionsProto
   size_t options_size = 0;
   Executable* executable = nullptr;
+};
+
+struct GetExecutable : Struct<GetExecutable> {
+  Executable* loaded = nullptr;
+  Executable* executable = nullptr;
+};
+
+struct OptimizedProgram : Struct<OptimizedProgram> {
+  Executable* executable = nullptr;
+  Program* program = nullptr;  // in: room for the code, or null
 };
 
 inline constexpr int kF32 = 11;
@@ -157,7 +167,8 @@ struct Api {
 
 // Where functions stand; it has been so since version 0.30.
 inline constexpr size_t kErrorMessage = 1, kInitialize = 3, kAwaitEvent = 8, kCreateClient = 10, kDevices = 16,
-                        kCompile = 20, kToDevice = 22, kExecute = 55, kToHost = 70;
+                        kCompile = 20, kToDevice = 22, kOptimizedProgram = 48, kGetExecutable = 51, kExecute = 55,
+                        kToHost = 70;
 
 }  // namespace pjrt
 

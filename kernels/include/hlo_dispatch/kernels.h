@@ -132,6 +132,11 @@ HLO_DISPATCH_EXPORT const hlo_dispatch_state_type* hlo_dispatch_state_type_at(si
  * vendor library. A state type has one number: two XLAs in one process have to agree about it. */
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_register(const struct XLA_FFI_Api* api, const char* platform);
 
+/* Registers handlers of the LAPACK calls that JAX writes (lapack_spotrf_ffi and its like), with an XLA that lacks
+ * jaxlib's: Cholesky, triangular solves, LU, QR, eigh and SVD, by oneMKL, or by our own code where there is none. */
+HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_register_lapack(const struct XLA_FFI_Api* api,
+                                                                     const char* platform);
+
 /* Planning, for whoever writes such calls. Attributes are those of the custom-call. */
 
 typedef struct hlo_dispatch_attributes hlo_dispatch_attributes;

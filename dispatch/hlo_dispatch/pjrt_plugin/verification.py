@@ -1,0 +1,91 @@
+"""Verification of rewritten modules before their first use, remembered for every process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from hlo_dispatch.autotune.store import cache_directory
+from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.vendor import libraries
+from hlo_dispatch.vendor.onednn import ONEDNN
+from hlo_dispatch.vendor.onemkl import ONEMKL
+
+SECONDS = 60.0
+"""Longest time of one verification; a program that runs longer stays with stock."""
+_FOLDER = "pjrt_verified"
+
+
+class Verification:
+    """Verifications on one runtime, in a process that is started when it is first needed."""
+
+    def __init__(self, runtime: str, seconds: float = SECONDS) -> None:
+        """`runtime` identifies the runtime's build."""
+        self._runtime = runtime
+        self._seconds = seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._verified: set[str] = set()
+
+    def problem(self, stock: bytes, rewritten: bytes) -> str:
+        """Why the rewritten module is not to be used; empty: it is right."""
+        digest = self._digest(rewritten)
+        marker = cache_directory() / _FOLDER / digest
+        if digest in self._verified or marker.exists():
+            return ""
+        problem = self._verify(stock, rewritten)
+        if not problem:
+            self._verified.add(digest)
+            with contextlib.suppress(OSError):
+                marker.parent.mkdir(parents=True, exist_ok=True)
+                marker.touch()
+        return problem
+
+    def _digest(self, rewritten: bytes) -> str:
+        digest = hashlib.sha256(rewritten)
+        digest.update(f"\n{self._runtime} {libraries.identities()}".encode())
+        return digest.hexdigest()
+
+    def _verify(self, stock: bytes, rewritten: bytes) -> str:
+        with tempfile.TemporaryDirectory(prefix="hlo-dispatch-") as folder:
+            paths = {"stock": str(Path(folder) / "stock.pb"), "rewritten": str(Path(folder) / "rewritten.pb")}
+            Path(paths["stock"]).write_bytes(stock)
+            Path(paths["rewritten"]).write_bytes(rewritten)
+            process = self._process if self._process is not None else self._start()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(paths).encode() + b"\n")
+                process.stdin.flush()
+            return self._answer(process)
+
+    def _answer(self, process: subprocess.Popen[bytes]) -> str:
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], self._seconds)
+        line = process.stdout.readline() if ready else b""
+        if line:
+            return line.decode().strip()
+        # It is stuck or has ended; the next module gets another one.
+        process.kill()
+        status = process.wait()
+        self._process = None
+        if not ready:
+            return f"it did not run within {self._seconds:g} s beside stock's"
+        return f"the runtime ended while it compiled or ran the dispatched module (status {status})"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"HLO_DISPATCH_POLICY": "never"}
+        for description in (ONEDNN, ONEMKL):
+            library = libraries.loaded(description.name)
+            if not isinstance(library, Unavailable):
+                environment[description.variable] = str(library.path)
+        command = [sys.executable, "-P", "-m", "hlo_dispatch.pjrt_plugin.verifier"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
+        )
+        return self._process

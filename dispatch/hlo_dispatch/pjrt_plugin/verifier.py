@@ -1,0 +1,96 @@
+"""Verifier: the process that compares rewritten modules with stock's, on the plugin's runtime.
+
+It reads one JSON object a line (the paths of two modules) and answers with one line: empty, or what differs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlo_dispatch.autotune.compare.validation import difference
+from hlo_dispatch.autotune.run.inputs import KINDS, dtype_of, random_inputs
+from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.kernels import plugin_path
+from hlo_dispatch.pjrt_plugin.c_client import CClient
+
+_SEED = 20
+_TOLERANCE, _COARSE = 1e-3, 5e-2
+"""Largest difference relative to a result's largest value; the coarse one where the module rounds to 8 or 16 bits.
+Each region was validated by its own bound when it was measured: here another runtime compiles what is around it."""
+_ROUNDED = ("bf16", "f16", "f8e5m2", "f8e4m3fn", "s8", "u8", "s4", "u4")
+_PR_SET_PDEATHSIG = 1
+
+
+def verify(client: CClient, stock: bytes, rewritten: bytes) -> str:
+    """Why a rewritten module is not to be used; empty: its results are stock's."""
+    module = Module.from_bytes(stock)
+    signature = module.entry.program_shape
+    parameters = [shape_of(shape) for shape in signature.parameters]
+    results = [shape_of(shape) for shape in signature.result.tuple_shapes or (signature.result,)]
+    if not all(shape.is_array and not shape.is_dynamic and not shape.packed_bits for shape in (*parameters, *results)):
+        return "its operands or results are no plain arrays"
+    types = [shape.element_type for shape in parameters]
+    tolerance = _COARSE if any(word in _element_types(module) for word in _ROUNDED) else _TOLERANCE
+    for kind in KINDS:
+        inputs = random_inputs(module, parameters, _SEED, kind)
+        expected = _arrays(client.run(stock, inputs, types, len(results)), results)
+        got = _arrays(client.run(rewritten, inputs, types, len(results)), results)
+        found = difference(expected, got, tolerance)
+        if found:
+            return f"result {found.result} differs from stock's by {found.value:.2g} of its largest value"
+        if all(_is_finite(value) for value in expected):
+            return ""
+    return "" if any(_has_finite(value) for value in expected) else "its results are not finite on random inputs"
+
+
+def _element_types(module: Module) -> set[str]:
+    return {shape_of(i.shape).element_type for c in module.proto.computations for i in c.instructions}
+
+
+def _arrays(values: list[bytes], shapes: list[Shape]) -> list[Any]:
+    return [np.frombuffer(value, dtype_of(shape)) for value, shape in zip(values, shapes, strict=True)]
+
+
+def _finite(value: Any) -> Any:
+    if value.dtype.kind in "biu":
+        return np.ones(1, bool)
+    return np.isfinite(value if value.dtype.kind in "fc" else value.astype(np.float32))
+
+
+def _is_finite(value: Any) -> bool:
+    return bool(_finite(value).all())
+
+
+def _has_finite(value: Any) -> bool:
+    return bool(_finite(value).any())
+
+
+def main() -> None:
+    """Answer until the rewriter ends."""
+    # A check that fails inside XLA writes to standard output and error; answers have a descriptor of their own.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    client = CClient(plugin_path())
+    for line in sys.stdin:
+        paths = json.loads(line)
+        try:
+            verdict = verify(client, Path(paths["stock"]).read_bytes(), Path(paths["rewritten"]).read_bytes())
+        except HloDispatchError as error:
+            verdict = " ".join(str(error).split())
+        answers.write(verdict + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

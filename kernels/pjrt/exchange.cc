@@ -1,0 +1,157 @@
+#include "pjrt/exchange.h"
+
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "hlo_dispatch/kernels.h"
+#include "pjrt/rewriter.h"
+#include "pjrt/runtime.h"
+#include "pjrt/statistics.h"
+#include "pjrt/wire.h"
+
+namespace hlo_dispatch::pjrt {
+
+namespace {
+
+constexpr std::string_view kHlo = "hlo", kOptimizedFormat = "hlo_with_config";
+
+// Why our kernels are not the runtime's; empty: they are.
+const std::string& RegistrationProblem() {
+  static const auto* problem = new std::string(Runtime::Get().RegisterKernels());
+  return *problem;
+}
+
+bool IsOff() {
+  for (const char* name : {"HLO_DISPATCH", "HLO_DISPATCH_POLICY"}) {
+    const char* value = secure_getenv(name);
+    const std::string_view text = value == nullptr ? "" : value;
+    if (text == "0" || text == "never") return true;
+  }
+  return false;
+}
+
+void Check(Error* error, const char* what) {
+  if (error != nullptr) throw what + (": " + Runtime::Get().Taken(error));
+}
+
+void Check(hlo_dispatch_error* error) {
+  if (error == nullptr) return;
+  const std::string message = hlo_dispatch_error_message(error);
+  hlo_dispatch_error_free(error);
+  throw message;
+}
+
+void Destroy(Place place, void* executable) {
+  Widest<ExecutableDestroy> arguments;
+  arguments.executable = executable;
+  if (Error* error = Runtime::Get().Call(place, &arguments)) Runtime::Get().Taken(error);
+}
+
+// The two ways to compile: for a client, which loads the executable, and without one.
+struct OfClient {
+  using Given = ClientCompile;
+  static constexpr Place kCompilePlace = kClientCompile, kDestroyPlace = kLoadedExecutableDestroy;
+};
+struct OfTopology {
+  using Given = Compile;
+  static constexpr Place kCompilePlace = kCompile, kDestroyPlace = kExecutableDestroy;
+};
+
+// What the runtime made of a program before it generated code, as it serializes it.
+std::string OptimizedOf(Executable* executable) {
+  const Runtime& runtime = Runtime::Get();
+  Widest<Program> program;
+  Widest<OptimizedProgram> arguments;
+  arguments.executable = executable;
+  arguments.program = &program;
+  constexpr char kWhat[] = "the runtime does not show its optimized program";
+  Check(runtime.Call(kOptimizedProgram, &arguments), kWhat);
+  std::string code(program.code_size, '\0');
+  program.code = code.data();
+  Check(runtime.Call(kOptimizedProgram, &arguments), kWhat);
+  if (std::string_view(program.format, program.format_size) != kOptimizedFormat) {
+    throw "the runtime shows its optimized program as " + std::string(program.format, program.format_size);
+  }
+  return code;
+}
+
+std::string OptimizedOf(LoadedExecutable* loaded) {
+  Widest<GetExecutable> arguments;
+  arguments.loaded = loaded;
+  Check(Runtime::Get().Call(kGetExecutable, &arguments), "the runtime does not show its executable");
+  try {
+    std::string code = OptimizedOf(arguments.executable);
+    Destroy(kExecutableDestroy, arguments.executable);
+    return code;
+  } catch (const std::string&) {
+    Destroy(kExecutableDestroy, arguments.executable);
+    throw;
+  }
+}
+
+// The libraries that a module's calls were planned for have to be this process's.
+void Load(const Rewriting& rewriting) {
+  if (!rewriting.onednn.empty())
+    Check(hlo_dispatch_load_onednn(rewriting.onednn.c_str(), rewriting.binds_onednn, nullptr));
+  if (!rewriting.onemkl.empty()) Check(hlo_dispatch_load_onemkl(rewriting.onemkl.c_str(), nullptr));
+}
+
+// Puts the dispatched executable in place of the one that the arguments have. Whether it did; throws a sentence.
+template <typename Way>
+bool Exchange(typename Way::Given* arguments) {
+  const std::string optimized = OptimizedOf(arguments->executable);
+  const std::optional<std::string_view> module = ModuleOf(optimized);
+  if (!module) throw std::string("the runtime's optimized program has no module");
+  if (!HasSomethingToMatch(*module)) return false;
+  if (!RegistrationProblem().empty()) throw RegistrationProblem();
+  Rewriting rewriting = Rewriter::Get().Rewrite(*module);
+  if (!rewriting.failure.empty()) throw rewriting.failure;
+  if (!rewriting.is_rewritten) return false;
+  Load(rewriting);
+  Widest<Program> program;
+  program.code = rewriting.module.data();
+  program.code_size = rewriting.module.size();
+  program.format = kHlo.data();
+  program.format_size = kHlo.size();
+  const std::string options = WithBackendOnly({arguments->options, arguments->options_size});
+  Widest<typename Way::Given> again(*arguments);
+  again.program = &program;
+  again.options = options.data();
+  again.options_size = options.size();
+  Check(Runtime::Get().Call(Way::kCompilePlace, &again), "the runtime does not compile the dispatched module");
+  Destroy(Way::kDestroyPlace, arguments->executable);
+  arguments->executable = again.executable;
+  return true;
+}
+
+template <typename Way>
+Error* CompileAndExchange(typename Way::Given* arguments) {
+  PrepareRuntime();
+  const Widest<Program> program(*arguments->program);
+  Widest<typename Way::Given> given(*arguments);
+  given.program = &program;
+  if (Error* error = Runtime::Get().Call(Way::kCompilePlace, &given)) return error;
+  arguments->executable = given.executable;
+  if (IsOff() || !IsForOneDevice({arguments->options, arguments->options_size})) return nullptr;
+  try {
+    Count(Exchange<Way>(arguments) ? Outcome::kDispatched : Outcome::kUnchanged);
+  } catch (const std::string& sentence) {
+    CountFailure(sentence);
+  } catch (const std::exception& error) {
+    CountFailure(error.what());
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void PrepareRuntime() { RegistrationProblem(); }
+
+Error* CompileForClient(ClientCompile* arguments) { return CompileAndExchange<OfClient>(arguments); }
+
+Error* CompileForTopology(Compile* arguments) { return CompileAndExchange<OfTopology>(arguments); }
+
+}  // namespace hlo_dispatch::pjrt

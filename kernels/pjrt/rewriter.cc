@@ -1,0 +1,237 @@
+#include "pjrt/rewriter.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "pjrt/process.h"
+#include "pjrt/runtime.h"
+
+namespace hlo_dispatch::pjrt {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Starts of a rewriter in one process: each of a few programs may be one that ends it.
+constexpr int kMostStarts = 3;
+// Its longest answer is about a large module on a machine that is busy.
+constexpr char kSecondsVariable[] = "HLO_DISPATCH_PJRT_SECONDS";
+constexpr int kSeconds = 120;
+
+// A message on the socket; dispatch/hlo_dispatch/pjrt_plugin/channel.py has the same. Each has one descriptor with it:
+// a file in memory, the hello's of the process.
+struct Message {
+  uint32_t version;
+  uint32_t kind;
+  uint64_t size;
+};
+constexpr uint32_t kVersion = 1;
+enum Kind : uint32_t { kHello = 0, kRewrite = 1, kUnchanged = 2, kRewritten = 3, kFailed = 4 };
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return number_; }
+  int Release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+int AllowedSeconds() {
+  const char* text = secure_getenv(kSecondsVariable);
+  const int seconds = text == nullptr ? 0 : std::atoi(text);
+  return seconds > 0 ? seconds : kSeconds;
+}
+
+std::string WordsOf(int error) { return std::strerror(error); }
+
+void WriteAll(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw "the module cannot be handed to the rewriter: " + WordsOf(errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+std::string ReadAll(int file) {
+  const off_t size = lseek(file, 0, SEEK_END);
+  std::string bytes(static_cast<size_t>(std::max<off_t>(size, 0)), '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = pread(file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw std::string("the rewriter's answer ends too early");
+    done += static_cast<size_t>(count);
+  }
+  return bytes;
+}
+
+// A message with room for one descriptor.
+struct Envelope {
+  explicit Envelope(Message* message) {
+    part = {message, sizeof(*message)};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+  }
+  iovec part{};
+  msghdr header{};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+};
+
+void Send(int socket, Message message, int file) {
+  Envelope envelope(&message);
+  cmsghdr* control = CMSG_FIRSTHDR(&envelope.header);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(control), &file, sizeof(file));
+  while (sendmsg(socket, &envelope.header, MSG_NOSIGNAL) < 0) {
+    if (errno != EINTR) throw "the rewriter has ended: " + WordsOf(errno);
+  }
+}
+
+// The next message, and its descriptor or -1.
+Message Receive(int socket, Clock::time_point deadline, int* file) {
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd waiting{socket, POLLIN, 0};
+    const int ready = left <= 0 ? 0 : poll(&waiting, 1, static_cast<int>(left));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) throw "the rewriter did not answer within " + std::to_string(AllowedSeconds()) + " s";
+    Message message{};
+    Envelope envelope(&message);
+    const ssize_t count = recvmsg(socket, &envelope.header, MSG_CMSG_CLOEXEC);
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0 || (count < 0 && errno == ECONNRESET)) throw std::string("the rewriter ended");
+    *file = -1;
+    const cmsghdr* control = CMSG_FIRSTHDR(&envelope.header);
+    if (control != nullptr && control->cmsg_type == SCM_RIGHTS) std::memcpy(file, CMSG_DATA(control), sizeof(*file));
+    if (count == sizeof(message) && message.version == kVersion) return message;
+    if (*file >= 0) close(*file);
+    throw std::string("the rewriter is another version's: install the same hlo-dispatch for the plugin and its Python");
+  }
+}
+
+// The value of a line "name=value" in a text.
+std::string Line(const std::string& text, const std::string& name) {
+  const size_t begin = ("\n" + text).find("\n" + name + "=");
+  if (begin == std::string::npos) return "";
+  const size_t value = begin + name.size() + 1;
+  return text.substr(value, text.find('\n', value) - value);
+}
+
+Rewriter* the_rewriter = nullptr;
+
+}  // namespace
+
+Rewriter& Rewriter::Get() {
+  static Rewriter* rewriter = the_rewriter = new Rewriter();
+  return *rewriter;
+}
+
+Rewriter::Rewriter() {
+  // A forked process has the socket as well, which is the host's: it would keep the rewriter alive, and answers would
+  // go astray.
+  pthread_atfork(nullptr, nullptr, [] {
+    the_rewriter->is_forked_ = true;
+    const int socket = the_rewriter->socket_.exchange(-1);
+    if (socket >= 0) close(socket);
+  });
+}
+
+Rewriting Rewriter::Rewrite(std::string_view module) {
+  if (is_forked_) throw std::string("a forked process has no rewriter");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!problem_.empty()) throw problem_;
+  if (socket_ < 0) Start();
+  try {
+    return Ask(module);
+  } catch (const std::string&) {
+    Stop();
+    throw;
+  }
+}
+
+void Rewriter::Start() {
+  if (starts_ >= kMostStarts) throw problem_ = "the rewriter ended " + std::to_string(starts_) + " times";
+  ++starts_;
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw "there is no socket: " + WordsOf(errno);
+  Descriptor own(ends[0]), others(ends[1]);
+  const Runtime& runtime = Runtime::Get();
+  std::string interpreter;
+  try {
+    interpreter = Interpreter();
+    Spawn({interpreter, "-P", "-m", "hlo_dispatch.pjrt_plugin", runtime.Identity()},
+          EnvironmentForRewriter(runtime.path()), others.get());
+  } catch (const std::string& problem) {
+    throw problem_ = problem;
+  }
+  close(others.Release());
+  int process = -1;
+  try {
+    const auto deadline = Clock::now() + std::chrono::seconds(AllowedSeconds());
+    if (Receive(own.get(), deadline, &process).kind != kHello) throw std::string("the rewriter does not say hello");
+  } catch (const std::string& problem) {
+    // What fails before it says hello fails each time.
+    throw problem_ = problem + " as it started: " + interpreter + " has to have hlo-dispatch, as the plugin's version";
+  }
+  process_ = process;
+  socket_ = own.Release();
+}
+
+void Rewriter::Stop() {
+  // It may be stuck, and not notice that the socket is closed.
+  if (process_ >= 0) syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
+  if (process_ >= 0) close(std::exchange(process_, -1));
+  const int socket = socket_.exchange(-1);
+  if (socket >= 0) close(socket);
+}
+
+Rewriting Rewriter::Ask(std::string_view module) {
+  const Descriptor file(memfd_create("hlo_module", MFD_CLOEXEC));
+  if (file.get() < 0) throw "there is no file in memory: " + WordsOf(errno);
+  WriteAll(file.get(), module);
+  Send(socket_, {kVersion, kRewrite, module.size()}, file.get());
+  int number = -1;
+  const Message message = Receive(socket_, Clock::now() + std::chrono::seconds(AllowedSeconds()), &number);
+  const Descriptor answer(number);
+  Rewriting made;
+  if (message.kind == kUnchanged) return made;
+  std::string bytes = answer.get() < 0 ? "" : ReadAll(answer.get());
+  if (message.kind == kFailed) {
+    made.failure = std::move(bytes);
+    return made;
+  }
+  if (message.kind != kRewritten || message.size > bytes.size())
+    throw std::string("the rewriter's answer is not understood");
+  // The module, then lines about libraries.
+  const std::string lines = bytes.substr(message.size);
+  bytes.resize(message.size);
+  return {true, "", std::move(bytes), Line(lines, "onednn"), Line(lines, "onemkl"), Line(lines, "onednn_bound") == "1"};
+}
+
+}  // namespace hlo_dispatch::pjrt

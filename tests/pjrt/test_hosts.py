@@ -1,0 +1,153 @@
+"""Hosts of the plugin that know no Python of ours: what they get when everything works, and when something fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from conftest import Host, fake_python
+from hlo_dispatch import kernels
+
+pytestmark = pytest.mark.any_processor
+
+
+def test_a_product_is_dispatched(tmp_path: Path, runtime: Path) -> None:
+    """And the host sees no process of ours, before and after a fork."""
+    ran = Host(tmp_path, runtime).run("twice", "fork")
+    assert (ran["dispatched"], ran["failed"], ran["failure"]) == (3, 0, "")
+    assert ran["compared"] == 3
+    assert ran["oneDNN"]
+    assert ran["forked"] == 7
+    assert (ran["signals"], ran["children"]) == (0, None)
+
+
+def test_structs_of_an_older_client(host: Host) -> None:
+    ran = host.run("old")
+    assert (ran["dispatched"], ran["compared"]) == (1, 1)
+
+
+def test_serialized_executables(host: Host) -> None:
+    """Run where all agrees; else the error says what does not."""
+    ran = host.run("archive")
+    assert (ran["dispatched"], ran["compared"]) == (2, 2)
+    version, other, headless, short = ran["said"]
+    assert "; hlo-dispatch " in version
+    assert "policy always" in version
+    assert "this executable was compiled with hlo-dispatch=9." in other
+    assert headless == "hlo-dispatch's PJRT plugin has not written this executable"
+    assert "compile it anew" in short
+
+
+def test_the_policy_never_starts_nothing(host: Host) -> None:
+    ran = host.run(HLO_DISPATCH_POLICY="never", HLO_DISPATCH_PYTHON="/nowhere")
+    assert (ran["dispatched"], ran["unchanged"], ran["failed"], ran["compared"]) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("python", "sentence"),
+    [
+        ("/nowhere/python", "HLO_DISPATCH_PYTHON names /nowhere/python, which is no absolute path of a program"),
+        ("python3", "HLO_DISPATCH_PYTHON names python3, which is no absolute path of a program"),
+        ("", "there is no Python beside"),
+    ],
+)
+def test_without_an_interpreter_the_program_is_stock(host: Host, python: str, sentence: str) -> None:
+    if not python and Path(kernels.plugin_path()).parents[1].name == "site-packages":
+        pytest.skip("the plugin is installed, and has its interpreter beside it")
+    ran = host.run("twice", HLO_DISPATCH_PYTHON=python)
+    assert (ran["dispatched"], ran["failed"], ran["compared"]) == (0, 2, 2)
+    assert sentence in ran["failure"]
+    assert ran.errors.count("hlo-dispatch: a program was not dispatched") == 1
+
+
+HELLO = """
+import os, socket, struct
+plugin = socket.socket(fileno=3)
+socket.send_fds(plugin, [struct.pack("=IIQ", 1, 0, 0)], [os.pidfd_open(os.getpid())])
+"""
+FAILING = {
+    "an interpreter without the package": ("raise SystemExit(1)", "the rewriter ended as it started", 2),
+    "it ends in the middle": (HELLO + "plugin.recv(16); os.kill(os.getpid(), 9)", "the rewriter ended", 2),
+    "it does not answer": (HELLO + "import time; time.sleep(60)", "did not answer within 1 s", 2),
+    "another version": (
+        HELLO.replace('"=IIQ", 1', '"=IIQ", 9'), "the rewriter is another version's: install the same hlo-dispatch", 2
+    ),
+    "nonsense": (
+        HELLO + "socket.send_fds(plugin, [struct.pack('=IIQ', 1, 3, 9)], [os.memfd_create('x')]); plugin.recv(16)",
+        "the rewriter's answer is not understood", 2
+    ),
+    "no module": (
+        HELLO + "f = os.memfd_create('x'); os.write(f, b'nonsense')\n"
+        "while plugin.recv(16): socket.send_fds(plugin, [struct.pack('=IIQ', 1, 3, 8)], [f])",
+        "the runtime does not compile the dispatched module", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FAILING)
+def test_a_rewriter_that_fails_leaves_stock(host: Host, what: str) -> None:
+    body, sentence, failed = FAILING[what]
+    python = fake_python(host.folder, body)
+    ran = host.run("twice", HLO_DISPATCH_PYTHON=python, HLO_DISPATCH_PJRT_SECONDS="1")
+    assert (ran["dispatched"], ran["failed"], ran["compared"]) == (0, failed, 2)
+    assert sentence in ran["failure"]
+
+
+def test_the_environment_of_the_rewriter(host: Host) -> None:
+    """It is the host's, but would not load the plugin in turn; and of the host's descriptors it has none."""
+    told = host.folder / "told"
+    body = (
+        "import json, os, sys\n"
+        f"json.dump([dict(os.environ), sys.argv, os.listdir('/proc/self/fd'), os.getsid(0) == os.getpid()],"
+        f" open({str(told)!r}, 'w'))"
+    )
+    host.run(HLO_DISPATCH_PYTHON=fake_python(host.folder, body), PJRT_NAMES_AND_LIBRARY_PATHS="x:/y", ANYTHING="1")
+    import json
+
+    environment, words, descriptors, is_alone = json.loads(told.read_text())
+    assert (environment["JAX_PLATFORMS"], environment["HLO_DISPATCH"], environment["ANYTHING"]) == ("cpu", "0", "1")
+    assert "PJRT_NAMES_AND_LIBRARY_PATHS" not in environment
+    assert environment["HLO_DISPATCH_PJRT_RUNTIME"] == str(host.runtime)
+    assert words[1:4] == ["-P", "-m", "hlo_dispatch.pjrt_plugin"]
+    # The three streams, the socket, the file, and the folder that is listed.
+    assert len(descriptors) <= 6
+    assert is_alone
+
+
+@pytest.mark.parametrize(
+    ("runtime_path", "sentence"),
+    [
+        ("/nowhere.so", "names /nowhere.so, which is no absolute path of a file"),
+        (str(kernels.plugin_path()), "names this plugin itself"),
+        (str(kernels.library_path()), "is no PJRT plugin: it has no GetPjrtApi"),
+    ],
+)
+def test_a_runtime_that_is_none(runtime_path: str, sentence: str) -> None:
+    """The table is there all the same, and its first function says what is wrong."""
+    code = (
+        "import sys; from hlo_dispatch.pjrt_plugin.c_client import CClient, PjrtError\n"
+        "try: CClient(sys.argv[1])\n"
+        "except PjrtError as error: print(error)"
+    )
+    environment = Host(Path(), runtime_path).environment()
+    command = [sys.executable, "-c", code, kernels.plugin_path()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sentence in done.stdout
+
+
+def test_eight_hosts_at_once(tmp_path: Path, any_runtime: Path) -> None:
+    """With a rewriter of their own each; these answer at once that there is nothing to do."""
+    body = HELLO + "\nwhile plugin.recv(16): socket.send_fds(plugin, [struct.pack('=IIQ', 1, 2, 0)], [0])"
+
+    def run(number: int) -> int:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        return Host(folder, any_runtime).run("twice", HLO_DISPATCH_PYTHON=fake_python(folder, body))["unchanged"]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(run, range(8))) == [2] * 8

@@ -1,0 +1,51 @@
+"""JAX with the plugin as its backend, beside jaxlib's own CPU client in the same process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import Host
+from hlo_dispatch import kernels
+
+pytestmark = pytest.mark.any_processor
+WORKER = Path(__file__).with_name("jax_worker.py")
+DISPATCHED = ("convolution", "dense layers", "attention", "scan", "while", "cond", "gradient", "vmap", "cholesky")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, any_runtime: Path) -> tuple[dict[str, Any], Any, Any]:
+    folder = tmp_path_factory.mktemp("jax")
+    environment = Host(folder, any_runtime).environment(PJRT_NAMES_AND_LIBRARY_PATHS=f"hd:{kernels.plugin_path()}")
+    done = subprocess.run(
+        [sys.executable, WORKER, folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment | {"JAX_PLATFORMS": "hd,cpu"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1]), np.load(folder / "1.npz"), np.load(folder / "0.npz")
+
+
+def test_results_are_jaxlibs(ran: tuple[dict[str, Any], Any, Any]) -> None:
+    _, got, expected = ran
+    assert sorted(got) == sorted(expected)
+    for name in expected:
+        scale = np.abs(expected[name]).max(initial=0) or 1
+        assert np.isfinite(got[name]).all(), name
+        np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5 * scale, err_msg=name)
+
+
+def test_what_the_table_has_is_dispatched(ran: tuple[dict[str, Any], Any, Any]) -> None:
+    printed, _, _ = ran
+    assert printed["failure"] == ""
+    assert [name for name in DISPATCHED if not printed["dispatched"][name]] == []
+    assert printed["dispatched"]["donated"] == 1
