@@ -108,4 +108,7 @@ $(STAMP): $(SOURCES)
 	         /Building editable.*: started/ { print "  building the kernels"; fflush() } \
 	         /^Installing collected packages/ { print "  installing " NF - 3 " packages"; fflush() }' \
 	  || { echo "installation failed; everything pip said is in $(VENV)/install.log" >&2; exit 1; }
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile \
+	  --no-deps lammps-jax-pjrt-cpu==0.11.2 >>$(VENV)/install.log \
+	  || { echo "installation failed; everything pip said is in $(VENV)/install.log" >&2; exit 1; }
 	@touch $@

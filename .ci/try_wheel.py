@@ -110,6 +110,23 @@ def host() -> str:
     return run(Path("host").resolve())
 
 
+PLUGIN = """
+from hlo_dispatch.kernels import plugin_path
+from hlo_dispatch.pjrt_plugin.c_client import CClient, PjrtError
+try:
+    CClient(plugin_path())
+except PjrtError as error:
+    assert "pip install fastatomstruct-xla-cpu" in str(error), error
+else:
+    raise SystemExit("the PJRT plugin has found a runtime where none is installed")
+"""
+
+
+def plugin() -> str:
+    """The PJRT plugin is there, and says what it needs."""
+    return python(PLUGIN)
+
+
 def saved() -> str:
     """A frozen program, saved by one process and loaded by another, with none of the packages that models come from."""
     python(SAVE)
@@ -125,6 +142,7 @@ def main() -> None:
         "HLO_DISPATCH=1": plugin_entry_point,
         "StableHLO": stablehlo,
         "C": host,
+        "PJRT": plugin,
     }
     with tempfile.TemporaryDirectory(prefix="hlo_dispatch_try_") as folder:
         os.chdir(folder)

@@ -1,6 +1,6 @@
 """ResNet50 (Keras, random weights) as StableHLO: milliseconds of the runtime alone, of the plugin, and in JAX."""
 
-# pyright: basic
+# pyright: basic, reportArgumentType=false
 from __future__ import annotations
 
 import argparse

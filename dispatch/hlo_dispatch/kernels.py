@@ -38,7 +38,7 @@ def plugin_path() -> Path:
 
 
 def native_paths() -> dict[str, Path | str]:
-    """The native library, the PJRT plugin, the header's folder and CMake's, XLA's FFI headers, and the vendors' libraries.
+    """The native library, the PJRT plugin, folders of headers and of CMake, and the vendors' libraries.
 
     `hlo-dispatch doctor --paths` prints them. What is not there is empty.
 

@@ -71,8 +71,9 @@ def test_paths_for_hosts_without_python(run):
     done = run("doctor", "--paths")
     assert done.returncode == 0, done.stderr
     paths = dict(line.split("=", 1) for line in done.stdout.decode().splitlines())
-    assert list(paths) == ["library", "include", "cmake", "xla_include", "onednn", "onemkl"]
+    assert list(paths) == ["library", "pjrt_plugin", "include", "cmake", "xla_include", "onednn", "onemkl"]
     assert Path(paths["library"]).name == "libhlo_dispatch_kernels.so"
+    assert Path(paths["pjrt_plugin"]).is_file()
     assert (Path(paths["include"]) / "hlo_dispatch" / "kernels.h").is_file()
     assert (Path(paths["cmake"]) / "hlo_dispatch_kernels-config.cmake").is_file()
     assert (Path(paths["xla_include"]) / "xla" / "ffi" / "api" / "ffi.h").is_file()

@@ -74,7 +74,7 @@ class Host:
 
     def environment(self, **more: str) -> dict[str, str]:
         named = {"HLO_DISPATCH_PJRT_RUNTIME": str(self.runtime), "HLO_DISPATCH_PYTHON": sys.executable}
-        return clean_environment(HLO_DISPATCH_POLICY="always", **(named | more))
+        return clean_environment(**({"HLO_DISPATCH_POLICY": "always"} | named | more))
 
     def run(self, *options: str, timeout: float = 120, **environment: str) -> Ran:
         """Run it; the results are compared with NumPy's."""

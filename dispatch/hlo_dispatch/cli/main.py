@@ -113,7 +113,7 @@ def doctor(
     raise typer.Exit(0 if all(finding.good for finding in findings) else 1)
 
 
-BELONGS = "The module is for the XLA that optimized its input, and is compiled with run_backend_only (kernels/hosts.md)."
+_BELONGS = "The module is for the XLA that optimized its input; compile it with run_backend_only (kernels/hosts.md)."
 
 
 @app.command()
@@ -163,7 +163,7 @@ def rewrite(
 
         print_report(console(errors=True), result.report)
         if result.proto is not None and not compiled:
-            typer.echo(BELONGS, err=True)
+            typer.echo(_BELONGS, err=True)
 
 
 @app.command()

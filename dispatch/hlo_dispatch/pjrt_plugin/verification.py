@@ -76,7 +76,7 @@ class Verification:
         self._process = None
         if not ready:
             return f"it did not run within {self._seconds:g} s beside stock's"
-        return f"the runtime ended while it compiled or ran the dispatched module (status {status})"
+        return f"the runtime ended while it compiled and ran both modules (status {status})"
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = os.environ | {"HLO_DISPATCH_POLICY": "never"}
