@@ -25,6 +25,7 @@ READ = {
     "freezing/test_signatures.py": {"_programs"},
     "kernels/test_kernel_quantized_matmul.py": {"_append"},
     "pattern/test_pattern_load.py": {"_load"},
+    "pjrt/host_worker.py": {"_exit"},  # Python's
     "selection/measured_programs.py": {"_given_up", "_knowledge"},
     "selection/test_deadline.py": {"_given_up"},
     "selection/test_region.py": {"_graph"},
