@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kF16 = 10, kF32 = 11, kTuple = 13, kBf16 = 16;
 // XLA nests fusions two or three deep. A module in which a fusion calls itself has no end.
 constexpr int kDeepest = 64;
+// Fusions that each call the next one twice double with every level. XLA's have some thousand instructions at most.
+constexpr size_t kMostExpanded = 1 << 18;
 
 // What Python gives besides the computation (_kernels.pyi).
 struct Settings {
@@ -67,6 +69,7 @@ class Flattening {
     int value = 0;
     if (instruction.opcode == "fusion" && IsExpandable(instruction)) {
       std::vector<int> members;
+      expanded_ = 0;
       value = Expand(Called(instruction), operands, /*depth=*/1, &members);
       members.insert(members.end(), narrow_.begin(), narrow_.end());
       for (const int member : members) values_[static_cast<size_t>(member)].producers.push_back(instruction.id);
@@ -118,6 +121,8 @@ class Flattening {
 
   int Expand(const Computation& fused, const std::vector<int>& operands, int depth, std::vector<int>* members) {
     if (depth > kDeepest) throw std::runtime_error("fusions are nested too deep, or one calls itself");
+    expanded_ += fused.instructions.size();
+    if (expanded_ > kMostExpanded) throw std::runtime_error("fusions call each other too often to be expanded");
     Values values;
     values.reserve(fused.instructions.size());
     for (size_t place = 0; place < fused.instructions.size(); ++place) {
@@ -239,6 +244,7 @@ class Flattening {
   Values value_of_;
   std::vector<std::pair<int64_t, std::vector<int>>> members_, narrow_of_;
   std::vector<int> narrow_;  // values before the widenings of the instruction that is added
+  size_t expanded_ = 0;  // instructions of the fusion that is expanded, those of nested ones as often as it calls them
   int root_ = 0;
 };
 

@@ -313,6 +313,31 @@ def test_an_operand_that_is_not_there_is_refused() -> None:
         FlatGraph(module, module.entry)
 
 
+def doubling_fusions(depth: int) -> str:
+    """Fusions that each call the next one twice, on different operands."""
+    levels = "".join(
+        f"""level.{n} {{ p.{n} = f32[4]{{0}} parameter(0)
+  q.{n} = f32[4]{{0}} negate(p.{n})
+  a.{n} = f32[4]{{0}} fusion(p.{n}), kind=kLoop, calls=level.{n - 1}
+  b.{n} = f32[4]{{0}} fusion(q.{n}), kind=kLoop, calls=level.{n - 1}
+  ROOT sum.{n} = f32[4]{{0}} add(a.{n}, b.{n}) }}
+"""
+        for n in range(1, depth + 1)
+    )
+    return f"""
+level.0 {{ p = f32[4]{{0}} parameter(0)
+  ROOT r = f32[4]{{0}} tanh(p) }}
+{levels}ENTRY main {{ x = f32[4]{{0}} parameter(0)
+  ROOT all = f32[4]{{0}} fusion(x), kind=kLoop, calls=level.{depth} }}
+"""
+
+
+def test_fusions_that_double_are_expanded_as_far_as_is_sensible() -> None:
+    assert flattened(doubling_fusions(4)).root.opcode == "add"
+    with pytest.raises(ModuleError, match="call each other too often"):
+        flattened(doubling_fusions(40))
+
+
 def test_a_field_of_another_wire_type_is_unknown() -> None:
     """As protobuf takes it: the number of a parameter, as bytes."""
     module = parsed(DUPLICATED)

@@ -82,7 +82,8 @@ class FlatGraph:
     """The flat view of one computation (an entry, a while body, a branch …).
 
     Raises:
-        ModuleError: an operand is not ahead of its user, or a fusion calls itself or a computation that is not there.
+        ModuleError: an operand is not ahead of its user, a fusion calls itself or a computation that is not there, or
+            fusions call others too often to be expanded.
     """
 
     def __init__(self, module: Module, computation: ComputationProto) -> None:
