@@ -36,6 +36,25 @@ ENTRY main {{ x = {_F} parameter(0)
 """A module to edit: a fusion, what nothing reads, an effect, a control dependency."""
 
 
+def doubling_fusions(depth: int) -> str:
+    """Fusions that each call the next one twice, on different operands."""
+    levels = "".join(
+        f"""level.{n} {{ p.{n} = f32[4]{{0}} parameter(0)
+  q.{n} = f32[4]{{0}} negate(p.{n})
+  a.{n} = f32[4]{{0}} fusion(p.{n}), kind=kLoop, calls=level.{n - 1}
+  b.{n} = f32[4]{{0}} fusion(q.{n}), kind=kLoop, calls=level.{n - 1}
+  ROOT sum.{n} = f32[4]{{0}} add(a.{n}, b.{n}) }}
+"""
+        for n in range(1, depth + 1)
+    )
+    return f"""
+level.0 {{ p = f32[4]{{0}} parameter(0)
+  ROOT r = f32[4]{{0}} tanh(p) }}
+{levels}ENTRY main {{ x = f32[4]{{0}} parameter(0)
+  ROOT all = f32[4]{{0}} fusion(x), kind=kLoop, calls=level.{depth} }}
+"""
+
+
 @lru_cache(maxsize=64)
 def serialized(text: str) -> bytes:
     """The module of HLO text without its first line; the same bytes every time, where XLA would number it anew."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.binding_time import static_by_computation, static_inputs_by_computation
+from hlo_dispatch.analysis.binding_time import is_pure, static_by_computation, static_inputs_by_computation
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from matching import parsed
+from matching import doubling_fusions, instruction, parsed
 
 SCAN = """
 body {{ s = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}, f32[3,8,8]{{2,1,0}}, s32[]) parameter(0)
@@ -68,3 +68,10 @@ def test_constants_of_a_loop_without_static_inputs_are_dynamic() -> None:
     text = SCAN.format(other=constant, result="z")
     assert "numbers" in static_names(text, {1, 2})["body"]
     assert static_names(text, {0}).keys() == {"main"}, "the loop changes it"
+
+
+def test_purity_follows_each_computation_once() -> None:
+    module = parsed(doubling_fusions(40))
+    assert is_pure(module, instruction(module, "all"), "fusion")
+    instruction(module, "r").opcode = "rng"
+    assert not is_pure(module, instruction(module, "all"), "fusion")

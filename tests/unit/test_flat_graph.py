@@ -7,7 +7,8 @@ import pytest
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.module import Module
-from matching import flattened, instruction, node, parsed
+from hlo_dispatch.match.reduction import applied_by
+from matching import doubling_fusions, flattened, instruction, node, parsed
 
 # XLA writes the bias and the relu out in each of the fusions that need them.
 DUPLICATED = """
@@ -313,29 +314,26 @@ def test_an_operand_that_is_not_there_is_refused() -> None:
         FlatGraph(module, module.entry)
 
 
-def doubling_fusions(depth: int) -> str:
-    """Fusions that each call the next one twice, on different operands."""
-    levels = "".join(
-        f"""level.{n} {{ p.{n} = f32[4]{{0}} parameter(0)
-  q.{n} = f32[4]{{0}} negate(p.{n})
-  a.{n} = f32[4]{{0}} fusion(p.{n}), kind=kLoop, calls=level.{n - 1}
-  b.{n} = f32[4]{{0}} fusion(q.{n}), kind=kLoop, calls=level.{n - 1}
-  ROOT sum.{n} = f32[4]{{0}} add(a.{n}, b.{n}) }}
-"""
-        for n in range(1, depth + 1)
-    )
-    return f"""
-level.0 {{ p = f32[4]{{0}} parameter(0)
-  ROOT r = f32[4]{{0}} tanh(p) }}
-{levels}ENTRY main {{ x = f32[4]{{0}} parameter(0)
-  ROOT all = f32[4]{{0}} fusion(x), kind=kLoop, calls=level.{depth} }}
-"""
-
-
 def test_fusions_that_double_are_expanded_as_far_as_is_sensible() -> None:
     assert flattened(doubling_fusions(4)).root.opcode == "add"
     with pytest.raises(ModuleError, match="call each other too often"):
         flattened(doubling_fusions(40))
+
+
+def test_a_reduction_by_a_computation_that_is_not_there_is_refused() -> None:
+    module = parsed("""
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main { x = f32[4,8]{1,0} parameter(0)
+  zero = f32[] constant(0)
+  ROOT r = f32[4]{0} reduce(x, zero), dimensions={1}, to_apply=sum }
+""")
+    graph = FlatGraph(module, module.entry)
+    assert applied_by(graph.root, graph) == "add"
+    graph.root.proto.called_computation_ids[:] = [77]
+    with pytest.raises(ModuleError, match="what %r applies is no HLO: 77 is not there"):
+        applied_by(graph.root, graph)
 
 
 def test_a_field_of_another_wire_type_is_unknown() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
-from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import FLOAT_TYPES, shape_of
 
 NEUTRAL_MAXIMUM_BOUND = -3e38
@@ -12,8 +13,18 @@ NEUTRAL_MAXIMUM_BOUND = -3e38
 
 
 def applied_by(node: Node, graph: FlatGraph) -> str:
-    """The opcode that a reduction applies, whether it rounds or not; empty: something else."""
-    called = graph.module.computations[node.proto.called_computation_ids[0]]
+    """The opcode that a reduction applies, whether it rounds or not; empty: something else.
+
+    Raises:
+        ModuleError: it applies a computation that is not there, or is none.
+    """
+    try:
+        return _applied_by(graph.module.computations[node.proto.called_computation_ids[0]])
+    except LookupError as error:
+        raise ModuleError(f"what %{node.name} applies is no HLO: {error} is not there") from error
+
+
+def _applied_by(called: ComputationProto) -> str:
     by_id = {instruction.id: instruction for instruction in called.instructions[:]}
 
     def behind(instruction: InstructionProto) -> InstructionProto:
