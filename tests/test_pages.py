@@ -123,7 +123,7 @@ def test_every_variable_is_described() -> None:
     """In the table of dispatch/README.md; and no page names one that nobody reads."""
     read = {
         name
-        for path in PACKAGE.rglob("*.py")
+        for path in (*PACKAGE.rglob("*.py"), *(ROOT / "kernels" / "pjrt").glob("*.cc"))
         for name in re.findall(r"""["'](HLO_DISPATCH(?:_[A-Z]+)*)["']""", path.read_text())
     }
     assert set(re.findall(r"^\| `(HLO_DISPATCH\w*)", (ROOT / "dispatch/README.md").read_text(), re.MULTILINE)) == (
