@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,37 +10,43 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Host, fake_python
+from conftest import Host, Ran, fake_python
 from hlo_dispatch import kernels
 
 pytestmark = pytest.mark.any_processor
 
 
-def test_a_product_is_dispatched(tmp_path: Path, runtime: Path) -> None:
-    """And the host sees no process of ours, before and after a fork."""
-    ran = Host(tmp_path, runtime).run("twice", "fork")
-    assert (ran["dispatched"], ran["failed"], ran["failure"]) == (3, 0, "")
-    assert ran["compared"] == 3
-    assert ran["oneDNN"]
-    assert ran["forked"] == 7
-    assert (ran["signals"], ran["children"]) == (0, None)
+@pytest.fixture(scope="module")
+def dispatched(tmp_path_factory: pytest.TempPathFactory, any_runtime: Path) -> Ran:
+    """A host that does everything that is dispatched: it starts one rewriter."""
+    return Host(tmp_path_factory.mktemp("host"), any_runtime).run("twice", "archive", "fork")
 
 
-def test_structs_of_an_older_client(host: Host) -> None:
-    ran = host.run("old")
-    assert (ran["dispatched"], ran["compared"]) == (1, 1)
+def test_a_product_is_dispatched(dispatched: Ran) -> None:
+    assert (dispatched["dispatched"], dispatched["failed"], dispatched["failure"]) == (4, 0, "")
+    assert dispatched["compared"] == 4
+    assert dispatched["oneDNN"]
 
 
-def test_serialized_executables(host: Host) -> None:
-    """Run where all agrees; else the error says what does not."""
-    ran = host.run("archive")
-    assert (ran["dispatched"], ran["compared"]) == (2, 2)
-    version, other, headless, short = ran["said"]
+def test_the_host_sees_no_process_of_ours(dispatched: Ran) -> None:
+    """Before a fork and behind it."""
+    assert dispatched["forked"] == 7
+    assert (dispatched["signals"], dispatched["children"]) == (0, None)
+
+
+def test_serialized_executables(dispatched: Ran) -> None:
+    """They run where all agrees; else the error says what does not."""
+    version, other, headless, short = dispatched["said"]
     assert "; hlo-dispatch " in version
     assert "policy always" in version
     assert "this executable was compiled with hlo-dispatch=9." in other
     assert headless == "hlo-dispatch's PJRT plugin has not written this executable"
     assert "compile it anew" in short
+
+
+def test_structs_of_an_older_client(tmp_path: Path, other_runtime: Path) -> None:
+    ran = Host(tmp_path, other_runtime).run("old")
+    assert (ran["dispatched"], ran["compared"]) == (1, 1)
 
 
 def test_the_policy_never_starts_nothing(host: Host) -> None:
@@ -106,8 +113,6 @@ def test_the_environment_of_the_rewriter(host: Host) -> None:
         f" open({str(told)!r}, 'w'))"
     )
     host.run(HLO_DISPATCH_PYTHON=fake_python(host.folder, body), PJRT_NAMES_AND_LIBRARY_PATHS="x:/y", ANYTHING="1")
-    import json
-
     environment, words, descriptors, is_alone = json.loads(told.read_text())
     assert (environment["JAX_PLATFORMS"], environment["HLO_DISPATCH"], environment["ANYTHING"]) == ("cpu", "0", "1")
     assert "PJRT_NAMES_AND_LIBRARY_PATHS" not in environment
