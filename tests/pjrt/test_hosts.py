@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from plugin_host import Host, Ran, fake_python
 
-from conftest import Host, Ran, fake_python
 from hlo_dispatch import kernels
 
 pytestmark = pytest.mark.any_processor

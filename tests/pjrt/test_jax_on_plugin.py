@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plugin_host import Host
 
-from conftest import Host
 from hlo_dispatch import kernels
 
 pytestmark = pytest.mark.any_processor
