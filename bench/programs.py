@@ -118,10 +118,17 @@ def tiny() -> Iterator[BenchProgram]:
 
 
 def small() -> Iterator[BenchProgram]:
-    """Batches of matrices that are smaller than a library's call, and cells of recurrent networks in scans."""
+    """Batches of matrices that are smaller than a library's call, cells of recurrent networks in scans, and kinds that
+    users of the field met, in tiny sizes.
+    """
     import jax
     import jax.numpy as jnp
 
+    from hlo_dispatch.bench.public_programs import KINDS
+
+    for kind, programs in KINDS.items():
+        if kind != "f64-convolution" or jax.config.jax_enable_x64:
+            yield from programs(True)
     random = np.random.default_rng(0)
     routines: dict[str, Callable] = {
         "cholesky": jnp.linalg.cholesky,

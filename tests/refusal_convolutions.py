@@ -78,8 +78,19 @@ CONVOLUTIONS = (
     Case(
         "weights_gradient",
         "batch-groups",
+        "each of the 2 gradients is a sum over 2 images",
+        gradient("f32[16,8,8,4]", "f32[8,8,2,32]", more=", feature_group_count=2"),
+    ),
+    Case(
+        "weights_gradient",
+        "batch-groups",
         "the gradient's groups are themselves in groups",
-        gradient(dy="f32[8,8,1,32]", more=", feature_group_count=2"),
+        entry("""x = f32[2,2,8,4] parameter(0)
+        dy = f32[2,8,1,6] parameter(1)
+        xt = f32[4,2,8,2] transpose(x), dimensions={3,1,2,0}
+        op = f32[4,2,3,6] convolution(xt, dy), window={size=2x8 pad=0_0x1_1 lhs_dilate=2x1},
+          dim_labels=b01f_01io->b01f, feature_group_count=2
+        ROOT r = f32[4,2,3,6] negate(op)"""),
     ),
     Case(
         "weights_gradient",
@@ -125,7 +136,7 @@ CONVOLUTIONS = (
         "forward",
         "window-reversal",
         "a window of 3 is read backwards",
-        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,6,6,8]", "size=3x3 rhs_reversal=1x1"),
+        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,6,6,8]", "size=3x3 rhs_reversal=1x0"),
     ),
     Case(
         "forward",
@@ -153,7 +164,7 @@ CONVOLUTIONS = (
         "transposed",
         "window-reversal",
         "a window of 3 is read backwards",
-        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,13,13,8]", "size=3x3 lhs_dilate=2x2 rhs_reversal=1x1"),
+        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,13,13,8]", "size=3x3 lhs_dilate=2x2 rhs_reversal=1x0"),
     ),
     Case(
         "transposed",

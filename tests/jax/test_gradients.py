@@ -129,6 +129,44 @@ def test_gradients_of_transposed_convolutions(x, w, window, dtype):
     assert_agree(both)
 
 
+@pytest.mark.parametrize("channels", [(1, 8), (8, 1), (3, 16)])
+def test_gradients_of_transposed_convolutions_of_one_channel(channels):
+    """The image of their weights' gradient has one channel and one image: nothing but the stride says what it is."""
+    inputs, outputs = channels
+    both = gradients((1, 4, 5, 6, inputs), (3, 3, 3, inputs, outputs), function=lambda x, w: lax.conv_general_dilated(
+        x, w, (1, 1, 1), [(1, 2)] * 3, lhs_dilation=(2, 2, 2), dimension_numbers=LABELS[3]))  # fmt: skip
+    assert len(kernels(both)) == 2
+    assert_agree(both)
+
+
+@pytest.mark.parametrize(("x", "w", "stride"), [
+    ((2, 12, 12, 3), (4, 4, 3, 8), 4), ((1, 15, 3), (5, 3, 6), 5), ((1, 14, 13, 3), (4, 3, 3, 8), 4),
+    ((1, 12, 3), (5, 3, 6), 2), ((1, 8, 8, 8, 1), (4, 4, 4, 1, 6), 4),
+])  # fmt: skip
+def test_gradients_of_patch_embeddings(x, w, stride):
+    """XLA slides the few patches, dilated and backwards, over the larger kernel."""
+    both = gradients(x, w, stride=stride, padding="VALID")
+    assert "deconvolution" in kernels(both)
+    assert_agree(both)
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("order", ["NCHW", "NHWC"])
+def test_gradients_of_each_sample(images, order):
+    shape = (4, images, 6, 9, 8) if order == "NCHW" else (4, images, 9, 8, 6)
+    x, w = values(0, shape), values(1, (3, 3, 6, 5))
+
+    def gradient(x, dy):
+        numbers = (order, "HWIO", order)
+        return jax.vjp(lambda w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers), w)[1](dy)
+
+    dy = values(2, (4, images, 5, 9, 8) if order == "NCHW" else (4, images, 9, 8, 5))
+    both = run_both(jax.vmap(gradient), x, dy)
+    if images == 1 and order == "NCHW":  # a sample's channels lie behind those of the one before it
+        assert kernels(both) == ["weights_gradient"]
+    assert_agree(both)
+
+
 @pytest.mark.parametrize(("w", "groups"), [((3, 3, 8, 32), 2), ((3, 3, 1, 16), 16)])
 def test_gradients_of_grouped_transposed_convolutions(w, groups):
     def function(x, w):

@@ -221,6 +221,36 @@ def bench_accuracy(
     _finish(results, entries, as_json, lambda: accuracy.print_accuracy(console(), entries), interrupted=False)
 
 
+@app.command("public")
+def bench_public(
+    kinds: Annotated[list[str], typer.Argument(metavar="[KIND]...", help="Such as integers; else all.")] = [],  # noqa: B006
+    policy: Annotated[str, typer.Option(help="measure, stored, heuristic or always.")] = "measure",
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time of each program.")] = 1.0,
+    small: Annotated[bool, typer.Option("--small", help="Tiny sizes, to see that everything runs.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Measure kinds of programs that users of the field met; exit 1 if a result is wrong against float64."""
+    from hlo_dispatch.bench import public
+    from hlo_dispatch.bench.public_programs import KINDS
+    from hlo_dispatch.bench.result_files import Results, default_path
+    from hlo_dispatch.report.terminal import console
+
+    chosen = _known(tuple(kinds) or tuple(KINDS), tuple(KINDS), "kind")
+    results = Results.open(output or default_path("public"), "public")
+    entries: list[Any] = []
+    interrupted = False
+    try:
+        for entry in public.run(chosen, policy=policy, seconds=seconds, small=small, say=_say):
+            results.put(entry)
+            entries.append(entry)
+    except KeyboardInterrupt:
+        interrupted = True
+    _finish(results, entries, as_json, lambda: public.print_public(console(), entries), interrupted)
+    if any(entry["verdict"] != "right" for entry in entries):
+        raise typer.Exit(1)
+
+
 Files = Annotated[
     list[Path], typer.Argument(metavar="[FILE]...", help="Files of results; else those of the cache folder.")
 ]

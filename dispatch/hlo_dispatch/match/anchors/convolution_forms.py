@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
-from hlo_dispatch.analysis.strided_view import View, merge_dimensions, peeled_views, with_dense_strides
+from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions, peeled_views, with_dense_strides
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import (
     Anchor,
@@ -161,56 +161,104 @@ def _groups_first(view: View, group: int) -> View:
 # --- swapped operands ---------------------------------------------------------------------------------------------
 
 
+class _WindowDimension(NamedTuple):
+    """One spatial dimension of a window as HLO has it."""
+
+    size: int
+    stride: int
+    window_dilation: int
+    base_dilation: int
+    padding_low: int
+    padding_high: int
+
+
 def _has_swapped_operands(node: Node, around: Surroundings) -> bool:
     """Whether the convolution's window is an image that slides over a kernel."""
     window = node.proto.window.dimensions[:]
     if node.proto.feature_group_count > 1 or node.proto.batch_group_count > 1 or not 1 <= len(window) <= 3:
         return False
-    if any(dimension.stride > 1 or dimension.window_dilation > 1 for dimension in window):
-        return False
     long = [dimension for dimension in window if dimension.size > 1]
+    if long:
+        return all(dimension.window_reversal for dimension in long)
     # An image of one position needs no turning, and crops its kernel to the one place that they meet.
     is_cropped = any(dimension.padding_low < 0 or dimension.padding_high < 0 for dimension in window)
-    is_turned = all(dimension.window_reversal for dimension in long) if long else is_cropped
-    return is_turned and bool(_swapped_weights(node, around))
+    weights, _, _ = convolution_views(node)
+    views = peeled_window_views(weights, len(window), PEEL_CONVERTS_AND_LAYOUTS, around.results)
+    return is_cropped and any(is_backwards for _, is_backwards in views)
 
 
-def _read_swapped_operands(node: Node, around: Surroundings) -> ConvSpec | Refusal:
-    """A convolution whose kernel is larger than its image, so that XLA slides the image over the kernel instead. With K
-    positions of weights w, S of the image x and the sum running over the smaller one,
+def _has_swapped_forward_operands(node: Node, around: Surroundings) -> bool:
+    return _has_swapped_operands(node, around) and not _dilates_window(node)
 
-        y[q] = sum over k of w[K-1-(q + k - low)] * x[S-1-k]     (w reversed by an instruction, x by the window)
-             = sum over m of w[m] * x[q + m - low'],              low' = (K - 1) * dilation - (S - 1) + low
 
-    which is the convolution of x by w again; the window's base dilation is the kernel's dilation.
+def _has_swapped_transposed_operands(node: Node, around: Surroundings) -> bool:
+    return _has_swapped_operands(node, around) and _dilates_window(node)
+
+
+def _dilates_window(node: Node) -> bool:
+    return any(dimension.window_dilation > 1 and dimension.size > 1 for dimension in node.proto.window.dimensions[:])
+
+
+def _swapped_back(node: Node) -> list[_WindowDimension]:
+    """The window of a convolution whose kernel is larger than its image, so that XLA slides the image over the kernel
+    instead. With K positions of weights w, S of the image x, in HLO's terms
+
+        y[q] = sum over k of w[K-1-j] * x[S-1-k],  j * base_dilation = q * stride + k * window_dilation - low
+        (w reversed by an instruction, x by the window)
+             = sum over m, p of w[m] * x[p],       p * window_dilation = q * stride + m * base_dilation - low',
+        low' = (K - 1) * base_dilation - (S - 1) * window_dilation + low
+
+    which is the convolution of x by w again, with the dilations exchanged.
     """
-    weights, source, result = convolution_views(node)
-    outputs, images, *space = result.dimensions
-    windows: list[Window] = []
+    weights, source, _ = convolution_views(node)
+    swapped: list[_WindowDimension] = []
     for number, dimension in enumerate(node.proto.window.dimensions, SPACE):
         size, kernel_size = source.sizes[number], weights.sizes[number]
-        dilation = max(1, dimension.base_dilation) if kernel_size > 1 else 1
-        reach = (kernel_size - 1) * dilation
-        low = reach - (size - 1) + dimension.padding_low
-        windows.append(Window(1, dilation, low, space[number - SPACE][0] - 1 + reach - (size - 1) - low))
-    smallest = min(min(window.low, window.high) for window in windows)
+        image_dilation = max(1, dimension.window_dilation) if size > 1 else 1
+        kernel_dilation = max(1, dimension.base_dilation) if kernel_size > 1 else 1
+        shift = (kernel_size - 1) * kernel_dilation - (size - 1) * image_dilation
+        low, high = dimension.padding_low + shift, dimension.padding_high + shift
+        stride = max(1, dimension.stride)
+        swapped.append(_WindowDimension(kernel_size, stride, kernel_dilation, image_dilation, low, high))
+    return swapped
+
+
+def _read_swapped_forward_operands(node: Node, around: Surroundings) -> ConvSpec | Refusal:
+    window = _swapped_back(node)
+    smallest = min(min(dimension.padding_low, dimension.padding_high) for dimension in window)
     if smallest < 0:
         return Refusal("negative-padding", f"padding {smallest} crops the image", node.name)
-    destination = with_dense_strides((images, outputs, *space), (images, outputs, *space))
+    weights, source, result = convolution_views(node)
     return ConvSpec(
         FORWARD,
         peeled_views(source, PEEL_CONVERTS, around.results),
-        _swapped_weights(node, around),
-        destination,
-        windows,
+        _weights_and_order(weights, window, around, is_reversed=True),
+        _swapped_result(result),
+        _windows(window),
     )
 
 
-def _swapped_weights(node: Node, around: Surroundings) -> list[tuple[View, bool]]:
-    """The peeled views of the kernel whose window is in the order of the program, nearest first."""
-    weights, _, _ = convolution_views(node)
-    views = peeled_window_views(weights, len(node.proto.window.dimensions), PEEL_CONVERTS_AND_LAYOUTS, around.results)
-    return [(view, False) for view, backwards in views if backwards]
+def _read_swapped_transposed_operands(node: Node, around: Surroundings) -> ConvSpec | Refusal:
+    weights, source, result = convolution_views(node)
+    return _transposed(node, _swapped_back(node), (source, weights, _swapped_result(result)), around, is_reversed=True)
+
+
+def _swapped_result(result: View) -> tuple[Dimension, ...]:
+    outputs, images, *space = result.dimensions
+    return with_dense_strides((images, outputs, *space), (images, outputs, *space))
+
+
+def _weights_and_order(
+    weights: View, window: Sequence[Any], around: Surroundings, *, is_reversed: bool
+) -> list[tuple[View, bool]]:
+    """The peeled views of weights, nearest first, and whether the kernel reads their window in reverse.
+
+    Args:
+        is_reversed: whether the kernel reads it in reverse where no instruction reverses it.
+    """
+    has_order = any(dimension.size > 1 for dimension in window)
+    views = peeled_window_views(weights, len(window), PEEL_CONVERTS_AND_LAYOUTS, around.results)
+    return [(view, has_order and is_backwards != is_reversed) for view, is_backwards in views]
 
 
 # --- transposed convolutions --------------------------------------------------------------------------------------
@@ -221,19 +269,37 @@ def _is_dilated(node: Node, around: Surroundings) -> bool:
 
 
 def _read_transposed(node: Node, around: Surroundings) -> ConvSpec | Refusal:
-    """A convolution of a dilated input. HLO: y[n, o, q] = sum over i, k of xd[n, i, q + k·dilation - low] · w[o, i, k],
-    where xd holds x at multiples of the base dilation s and zeros between. With k' = K - 1 - k that is
+    """A convolution of a dilated input."""
+    window = node.proto.window.dimensions[:]
+    refusal = _unsupported_window(node, window)
+    if refusal is not None:
+        return refusal
+    source, weights, result = convolution_views(node)
+    operands = source, _by_group(weights, node), result.dimensions
+    return _transposed(node, window, operands, around, is_reversed=False)
+
+
+def _transposed(
+    node: Node,
+    window: Sequence[Any],
+    operands: tuple[View, View, tuple[Dimension, ...]],
+    around: Surroundings,
+    *,
+    is_reversed: bool,
+) -> ConvSpec | Refusal:
+    """HLO: y[n, o, q] = sum over i, k of xd[n, i, q + k·dilation - low] · w[o, i, k], where xd holds x at multiples of
+    the base dilation s and zeros between. With k' = K - 1 - k that is
 
         y[n, o, p·s + k'·dilation - low'] += x[n, i, p] · w'[o, i, k'],   low' = (K - 1)·dilation - low,   w'[k'] = w[k]
 
     and likewise high'. So the kernel reads the window back to front. Where the program itself has reversed the
     weights (JAX's input gradients do), the kernel reads those ahead of the reversal as they lie.
+
+    Args:
+        operands: image, weights and the result's dimensions.
+        is_reversed: whether the window is read in reverse.
     """
-    window = node.proto.window.dimensions[:]
-    refusal = _unsupported_window(node, window)
-    if refusal is not None:
-        return refusal
-    source, weights, destination = convolution_views(node)
+    source, weights, destination = operands
     windows: list[Window] = []
     for dimension in window:
         stride, dilation = max(1, dimension.base_dilation), max(1, dimension.window_dilation)
@@ -248,12 +314,8 @@ def _read_transposed(node: Node, around: Surroundings) -> ConvSpec | Refusal:
             sentence = f"padding {padding} reaches beyond what a window of {reach + 1} turns into results"
             return Refusal("negative-padding", sentence, node.name)
         windows.append(Window(stride, dilation if dimension.size > 1 else 1, low, high))
-    has_order = any(dimension.size > 1 for dimension in window)
-    views = peeled_window_views(_by_group(weights, node), len(window), PEEL_CONVERTS_AND_LAYOUTS, around.results)
-    turned = [(view, has_order and not is_backwards) for view, is_backwards in views]
-    return ConvSpec(
-        TRANSPOSED, peeled_views(source, PEEL_CONVERTS, around.results), turned, destination.dimensions, windows
-    )
+    turned = _weights_and_order(weights, window, around, is_reversed=not is_reversed)
+    return ConvSpec(TRANSPOSED, peeled_views(source, PEEL_CONVERTS, around.results), turned, destination, windows)
 
 
 def _is_any(node: Node, around: Surroundings) -> bool:
@@ -272,7 +334,8 @@ FORMS = (
     _Form("integer", sums_integers, _read_forward),
     _Form("weights_gradient", is_weights_gradient, read_weights_gradient),
     _Form("forward", _has_batch_groups, _read_batch_groups),
-    _Form("forward", _has_swapped_operands, _read_swapped_operands),
+    _Form("forward", _has_swapped_forward_operands, _read_swapped_forward_operands),
+    _Form("transposed", _has_swapped_transposed_operands, _read_swapped_transposed_operands),
     _Form("transposed", _is_dilated, _read_transposed),
     _Form("forward", _is_any, _read_forward),
 )

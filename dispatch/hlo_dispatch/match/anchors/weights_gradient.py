@@ -6,7 +6,8 @@ JAX writes it as a convolution of x by dy: its batch is x's features i, its feat
 is all of dy, its window dilation the forward stride and its stride the forward dilation. XLA:CPU transposes x
 and dy into that shape; the kernel reads them in front of that. Groups have three encodings: batch groups;
 one more spatial dimension in which result g meets only input g and window position g (XLA's expansion of batch
-groups); and a diagonal cut out of a dense gradient (diagonal.py).
+groups); and a diagonal cut out of a dense gradient (diagonal.py). Gradients of each sample of a batch are in feature
+groups, one for each image.
 """
 
 from __future__ import annotations
@@ -69,9 +70,14 @@ def is_weights_gradient(node: Node, around: Surroundings) -> bool:
     furthest_source, _ = peeled_views_with_reversal(roles.source, PEEL_CONVERTS_AND_LAYOUTS, around.results)[-1]
     batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
     if batch[0] == 1:
-        return channels[0] > 1 or node.proto.batch_group_count > 1
+        return channels[0] > 1 or node.proto.batch_group_count > 1 or _has_stride_backwards(roles.window)
     inside = [d for d in (channels, *_space(furthest_source, roles)) if d[0] > 1]
     return all(stride < batch[1] for _, stride in inside)
+
+
+def _has_stride_backwards(window: tuple[WindowDimensionProto, ...]) -> bool:
+    """Whether a dilated window is read backwards: XLA swapped the operands of a gradient, whose stride that is."""
+    return any(d.window_reversal and d.window_dilation > 1 for d in window if d.size > 1)
 
 
 def read_weights_gradient(node: Node, around: Surroundings) -> ConvSpec | Refusal:
@@ -84,14 +90,15 @@ def read_weights_gradient(node: Node, around: Surroundings) -> ConvSpec | Refusa
     window = _windows(node, roles, backwards=backwards)
     if isinstance(window, Refusal):
         return window
-    sources = _candidate_views(roles.source, roles, around.results, backwards=backwards)
+    samples = node.proto.feature_group_count
+    sources = _candidate_views(roles.source, roles, around.results, backwards=backwards, by_sample=samples > 1)
     gradients = [(view, backwards) for view in _candidate_views(roles.gradient, roles, around.results, backwards=False)]
     if not sources or not gradients:
         if backwards and _candidate_views(roles.source, roles, around.results, backwards=False):
             return Refusal("window-reversal", "only one of the operands is read backwards", node.name)
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    groups = max(1, node.proto.batch_group_count)
+    groups = max(1, node.proto.batch_group_count, samples)
     (outputs, output_stride), inputs, *_ = roles.weights.dimensions
     destination = [(outputs // groups, output_stride), inputs, *_space(roles.weights, roles)]
     if roles.groups:
@@ -155,8 +162,12 @@ def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
     refusal = unsupported_space(node, len(roles.window))
     if refusal is not None:
         return refusal
-    if node.proto.feature_group_count > 1 or len(roles.groups) + (node.proto.batch_group_count > 1) > 1:
+    samples = node.proto.feature_group_count
+    if len(roles.groups) + (node.proto.batch_group_count > 1) + (samples > 1) > 1:
         return Refusal("batch-groups", "the gradient's groups are themselves in groups", name)
+    if samples > 1 and roles.source.sizes[_BATCH] > samples:
+        images = roles.source.sizes[_BATCH] // samples
+        return Refusal("batch-groups", f"each of the {samples} gradients is a sum over {images} images", name)
     for dimension in roles.window:
         if dimension.base_dilation > 1:
             return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", name)
@@ -187,19 +198,24 @@ def _windows(node: Node, roles: _Roles, *, backwards: bool) -> list[Window] | Re
     return windows
 
 
-def _candidate_views(view: View, roles: _Roles, results: AbstractSet[Node], *, backwards: bool) -> list[View]:
+def _candidate_views(
+    view: View, roles: _Roles, results: AbstractSet[Node], *, backwards: bool, by_sample: bool = False
+) -> list[View]:
     """The operand's peeled views, nearest first, with groups and channels merged into one dimension.
 
     Args:
         backwards: whether its space lies back to front to what the convolution reads.
+        by_sample: whether each image is a group.
     """
     numbers = [n for n in range(SPACE, len(view.dimensions)) if n not in roles.groups]
     expected = ReversedDimensions(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found: list[View] = []
     for candidate, turned in peeled_views_with_reversal(view, PEEL_CONVERTS_AND_LAYOUTS, results):
         dimensions = candidate.dimensions
-        channels = merge_dimensions([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
+        groups = [dimensions[_BATCH]] if by_sample else [dimensions[number] for number in roles.groups]
+        channels = merge_dimensions([dimensions[_CHANNELS], *groups])
         if channels is not None and turned == expected:
-            merged = (dimensions[_BATCH], channels, *(dimensions[number] for number in numbers))
+            batch = (1, 1) if by_sample else dimensions[_BATCH]
+            merged = (batch, channels, *(dimensions[number] for number in numbers))
             found.append(View(candidate.node, with_dense_strides(merged, merged)))
     return found

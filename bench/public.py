@@ -1,0 +1,98 @@
+"""Kinds of programs that users of the field met: stock against ours, right or wrong against float64.
+
+    hlo-dispatch bench public [KIND]... [--policy POLICY] [--small]
+
+A result is wrong where it is further from the one in float64 than stock's is, by more than its element type's own
+rounding and stock's error four times; of integers where any bit differs from stock's.
+"""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+import hlo_dispatch
+from hlo_dispatch.bench.comparing import blocking, compiled, kernel_calls
+from hlo_dispatch.bench.programs import BenchProgram
+from hlo_dispatch.bench.public_programs import KINDS
+from hlo_dispatch.demo.timing import interleaved
+from hlo_dispatch.report.terminal import make_table, row
+
+ROUNDINGS = 64
+"""Of a result's element type, which sums in another order may be off by."""
+OF_STOCK = 4
+"""Stock's errors that ours may be."""
+
+
+def run(
+    kinds: Iterable[str], *, policy: str, seconds: float, small: bool, say: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """Compile, compare and time the programs of some kinds, one entry for each."""
+    with jax.enable_x64(True):
+        for kind in kinds:
+            for program in KINDS[kind](small):
+                say(f"{kind}: {program.name}")
+                yield {"name": f"{kind}: {program.name}", **_measured(program, policy, seconds)}
+
+
+def _measured(program: BenchProgram, policy: str, seconds: float) -> dict[str, Any]:
+    stock, _ = compiled(program)
+    before = len(hlo_dispatch.reports())
+    with hlo_dispatch.enabled(policy=policy):
+        ours, _ = compiled(program)
+    regions = [region for report in hlo_dispatch.reports()[before:] for region in report.candidates]
+    error, allowed = errors(program, stock, ours)
+    ways = {name: blocking(way, program.arguments) for name, way in (("stock", stock), ("ours", ours))}
+    timings = interleaved(ways, seconds=seconds)
+    return {
+        "seconds": {name: timing.median for name, timing in timings.items()},
+        "calls": kernel_calls(ours.as_text()),
+        "kernels": sorted({region.kernel for region in regions if region.kernel}),
+        "reasons": [f"{region.formula}: {region.reason}" for region in regions],
+        "error": error,
+        "allowed": allowed,
+        "verdict": "right" if error <= allowed else "wrong",  # so that NaN is wrong
+    }
+
+
+def errors(program: BenchProgram, stock: Any, ours: Any) -> tuple[float, float]:
+    """How far our results are off, over the largest of the true ones, and how far they may be."""
+    exact = jax.tree.leaves(jax.jit(program.function)(*map(_widened, program.arguments)))
+    errors = [0.0]
+    allowed = [0.0]
+    for true, one, other in zip(
+        exact, *(jax.tree.leaves(way(*program.arguments)) for way in (stock, ours)), strict=True
+    ):
+        if not jax.numpy.issubdtype(one.dtype, jax.numpy.floating):
+            errors.append(0.0 if np.array_equal(one, other) else np.inf)
+            continue
+        largest = float(np.abs(true).max()) or 1.0
+        of_stock, of_ours = (
+            float(np.abs(np.asarray(result, "float64") - true).max()) / largest for result in (one, other)
+        )
+        errors.append(of_ours)
+        allowed.append(max(ROUNDINGS * float(jax.numpy.finfo(one.dtype).eps), OF_STOCK * of_stock))
+    return float(np.max(errors)), max(allowed)  # of NaN and numbers NaN
+
+
+def _widened(argument: Any) -> Any:
+    """A number in float64; integers as they are."""
+    return argument.astype("float64") if jax.numpy.issubdtype(argument.dtype, jax.numpy.floating) else argument
+
+
+def print_public(target: Console, entries: list[dict[str, Any]]) -> None:
+    """Times, how many times as fast ours is, and whether it is right."""
+    table = make_table("program", "stock, ms", "ours, ms", "times", "result", "kernels")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for entry in entries:
+        stock, ours = (entry["seconds"][way] * 1e3 for way in ("stock", "ours"))
+        kernels = ", ".join(entry["kernels"]) if entry["calls"] else "stock"
+        row(table, entry["name"], f"{stock:.3g}", f"{ours:.3g}", f"{stock / ours:.2f}", entry["verdict"], kernels)
+    target.print(table)

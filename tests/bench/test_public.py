@@ -1,0 +1,27 @@
+"""`bench public`: every kind runs at tiny sizes, is right, and an entry says what is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hlo_dispatch.bench import public
+from hlo_dispatch.bench.programs import BenchProgram
+from hlo_dispatch.bench.public_programs import KINDS
+from hlo_dispatch.report.terminal import console
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_right(kind: str) -> None:
+    entries = list(public.run([kind], policy="always", seconds=0.001, small=True, say=lambda _: None))
+    assert entries
+    for entry in entries:
+        assert entry["verdict"] == "right", entry
+        assert set(entry["seconds"]) == {"stock", "ours"}
+    public.print_public(console(), entries)
+
+
+def test_nan_is_wrong() -> None:
+    program = BenchProgram("a sum", lambda x: x.sum(), (np.ones(3, "float32"),))
+    error, allowed = public.errors(program, lambda x: (x.sum(),), lambda x: (x.sum() * np.float32(np.nan),))
+    assert not error <= allowed
