@@ -136,6 +136,11 @@ def instruction_digest_input(
     shape, and so have constants for whose serialized shape `is_large` is true.
     """
 
+def instruction_index(
+    serialized: bytes, digests: dict[int, bytes], plain: AbstractSet[str], is_large: Callable[[bytes], bool], /
+) -> tuple[dict[int, bytes], dict[int, tuple[int, ...]], dict[int, list[int]]]:
+    """The same of each instruction of a serialized HloComputationProto, its operands and its users, by ids."""
+
 def computation_digest_input(
     serialized: bytes, digests: dict[int, bytes], plain: AbstractSet[str], is_large: Callable[[bytes], bool], /
 ) -> bytes:

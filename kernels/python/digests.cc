@@ -122,6 +122,24 @@ class ComputationInput {
   std::unordered_map<int64_t, size_t> positions_;
 };
 
+void Set(PyObject* dictionary, PyObject* key, const Owned& value) {
+  if (PyDict_SetItem(dictionary, key, value.get()) != 0) throw PythonError();
+}
+
+// Adds a user to an instruction's, unless it was the last one that was added.
+void AddUser(PyObject* users, PyObject* id, PyObject* user) {
+  PyObject* known = PyDict_GetItemWithError(users, id);
+  if (known == nullptr) {
+    if (PyErr_Occurred() != nullptr) throw PythonError();
+    const Owned made = Checked(PyList_New(0));
+    Set(users, id, made);
+    known = made.get();
+  }
+  const Py_ssize_t count = PyList_Size(known);
+  if (count > 0 && PyList_GetItem(known, count - 1) == user) return;
+  if (PyList_Append(known, user) != 0) throw PythonError();
+}
+
 }  // namespace
 
 Owned InstructionDigestInput(PyObject* arguments) {
@@ -130,6 +148,36 @@ Owned InstructionDigestInput(PyObject* arguments) {
   const Instruction instruction(settings.Read(arguments));
   settings.Append(instruction, &input);
   return Bytes(input);
+}
+
+Owned InstructionIndex(PyObject* arguments) {
+  Settings settings;
+  const std::string_view message = settings.Read(arguments);
+  const Owned inputs = Checked(PyDict_New()), operands = Checked(PyDict_New()), users = Checked(PyDict_New());
+  std::string input;
+  std::unordered_map<int64_t, Owned> ids;
+  const auto id_of = [&](int64_t id) {
+    Owned& found = ids[id];
+    if (found == nullptr) found = Checked(PyLong_FromLongLong(id));
+    return found.get();
+  };
+  WireReader fields(message);
+  for (WireField field; fields.Next(&field);) {
+    if (field.number != computation_field::kInstructions) continue;
+    const Instruction instruction(field.bytes);
+    PyObject* id = id_of(instruction.id);
+    input.clear();
+    settings.Append(instruction, &input);
+    Set(inputs.get(), id, Bytes(input));
+    const Owned read = Checked(PyTuple_New(static_cast<Py_ssize_t>(instruction.operands.size())));
+    Py_ssize_t place = 0;
+    for (const int64_t operand : instruction.operands) {
+      PyTuple_SetItem(read.get(), place++, Py_NewRef(id_of(operand)));
+      AddUser(users.get(), id_of(operand), id);
+    }
+    Set(operands.get(), id, read);
+  }
+  return Checked(Py_BuildValue("(OOO)", inputs.get(), operands.get(), users.get()));
 }
 
 Owned ComputationDigestInput(PyObject* arguments) {

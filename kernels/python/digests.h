@@ -11,6 +11,10 @@ namespace hlo_dispatch::python {
 // location and operands.
 Owned InstructionDigestInput(PyObject* arguments);
 
+// (serialized HloComputationProto, the same) → by ids of its instructions: the digest's input, the operands (a tuple),
+// and the users (a list), each once.
+Owned InstructionIndex(PyObject* arguments);
+
 // (serialized HloComputationProto, the same) → the digest's input: its instructions, the positions of their operands,
 // and its root's.
 Owned ComputationDigestInput(PyObject* arguments);

@@ -176,12 +176,14 @@ class Flattening {
 
   int New(int shape, PyObject* proto, std::vector<int> operands, const Opcode& opcode, bool waits) {
     const int number = static_cast<int>(values_.size());
+    bool may_be_scalar = !operands.empty() || opcode.text == "constant";
     for (const int operand : operands) {
+      may_be_scalar &= values_[static_cast<size_t>(operand)].may_be_scalar;
       // A value's newest user is last.
       std::vector<int>& users = values_[static_cast<size_t>(operand)].users;
       if (users.empty() || users.back() != number) users.push_back(number);
     }
-    values_.push_back({&opcode, shape, std::move(operands), proto, waits, {}, {}});
+    values_.push_back({&opcode, shape, std::move(operands), proto, waits, may_be_scalar, {}, {}});
     return number;
   }
 

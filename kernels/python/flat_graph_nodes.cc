@@ -23,7 +23,7 @@ void SetAttributes(PyObject* node, const Names& names, const Value& value, const
   Set(node, names.opcode, value.opcode->name);
   Set(node, names.shape, shapes.Shape(value.shape));
   Set(node, names.proto, value.proto);
-  Set(node, names.scalar, Py_False);
+  Set(node, names.scalar, value.may_be_scalar ? Py_False : Py_None);
   Set(node, names.has_control_predecessors, value.waits ? Py_True : Py_False);
   Owned producers = Checked(PyList_New(static_cast<Py_ssize_t>(value.producers.size())));
   for (size_t place = 0; place < value.producers.size(); ++place) {

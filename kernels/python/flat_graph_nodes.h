@@ -14,7 +14,8 @@ struct Value {
   int shape;
   std::vector<int> operands;
   PyObject* proto;
-  bool waits;  // the instruction, for its control predecessors
+  bool waits;          // the instruction, for its control predecessors
+  bool may_be_scalar;  // computed from constants alone, so that all elements may have one value known now
   std::vector<int> users;
   std::vector<int64_t> producers;  // ids of the top-level instructions that compute it
   bool is_top_level = false, is_live = false;

@@ -286,6 +286,9 @@ PyMethodDef methods[] = {
      "the peak of the vector units; 0 where they could not run at the same time."},
     {"instruction_digest_input", Python<InstructionDigestInput>, METH_VARARGS,
      "instruction_digest_input(serialized, {computation: digest}, plain opcodes, is_large) -> bytes"},
+    {"instruction_index", Python<InstructionIndex>, METH_VARARGS,
+     "instruction_index(serialized, {computation: digest}, plain opcodes, is_large) -> by ids: ({id: digest input}, "
+     "{id: operands}, {id: users})"},
     {"computation_digest_input", Python<ComputationDigestInput>, METH_VARARGS,
      "computation_digest_input(serialized, {computation: digest}, plain opcodes, is_large) -> bytes"},
     {"flat_graph", Python<FlatGraph>, METH_VARARGS,

@@ -38,6 +38,8 @@ PEEL_ROUNDING_AND_BITCASTS: PeelingPolicy = PEEL_BITCASTS | PEEL_ROUNDING
 PEEL_ROUNDING_AND_SHAPES: PeelingPolicy = PEEL_SHAPES | PEEL_ROUNDING
 PEEL_ROUNDING_AND_LAYOUTS: PeelingPolicy = PEEL_LAYOUTS | PEEL_ROUNDING
 
+PEEL_ALL: PeelingPolicy = PEEL_ROUNDING_AND_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES | PEEL_REVERSALS
+"""What any policy of views peels."""
 PEEL_RENAMES: PeelingPolicy = PEEL_BITCASTS | {"get-tuple-element"}
 """The same buffer, or a part of the tuple's."""
 

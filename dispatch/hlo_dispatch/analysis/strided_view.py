@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.peeling import PEEL_ROUNDING, WIDENING, PeelingPolicy
+from hlo_dispatch.analysis.peeling import PEEL_ALL, PEEL_ROUNDING, WIDENING, PeelingPolicy
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES, Shape
 
 Dimension = tuple[int, int]
@@ -300,7 +300,7 @@ def follow(view: View, user: Node, policy: PeelingPolicy) -> View | None:
 def peeled_views(view: View, policy: PeelingPolicy, results: AbstractSet[Node] = _NONE) -> list[View]:
     """`view` and every view that repeated peeling gives, nearest first."""
     found = [view]
-    while (peeled := peel(found[-1], policy, results)) is not None:
+    while found[-1].node.opcode in PEEL_ALL and (peeled := peel(found[-1], policy, results)) is not None:
         found.append(peeled)
     return found
 

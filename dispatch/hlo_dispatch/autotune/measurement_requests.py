@@ -19,6 +19,7 @@ from hlo_dispatch.autotune.extract.trip_count_reduction import ASSUMED_TRIPS
 from hlo_dispatch.autotune.run.running_time import RunningTimes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.match.equal_matches import once_for_equal_matches
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
@@ -139,6 +140,8 @@ class MeasurementRequests:
         """Digest of a region → estimated time of stock's code in one execution."""
         self._requests: dict[str, MeasurementRequest] = {}
         self._extractors: dict[FlatGraph, RegionExtractor] = {}
+        self._settings: dict[tuple[object, ...], str] = {}
+        """What a measurement depends on besides its region, by what that follows from."""
         self.possible_calls = 0.0
         """Number of kernel calls in one run of the program that are not known to be slower than stock's code."""
 
@@ -153,7 +156,7 @@ class MeasurementRequests:
             is_small = extractor.is_stock_within(CALL_SECONDS, match) and not extractor.reads_a_reduction(match)
             if is_small and not self.strategy.dispatches_all:
                 return None
-            numerics = match.numerics()
+            numerics = _numerics_of(match)
             digest = extractor.digest(
                 default.candidate.match.in_module, self._key_settings(match, default, numerics, graph.static)
             )
@@ -166,8 +169,12 @@ class MeasurementRequests:
                     self._stock_seconds[digest] = extractor.stock_seconds(match)
                 times = ASSUMED_TRIPS if math.isinf(executions) else executions
                 seconds = times * self._stock_seconds[digest]
-                request = MeasurementRequest(digest, extractor, match, default, numerics, self._footprint)
-                self._request(request, seconds)
+                if (existing := self._requests.get(digest)) is not None:
+                    existing.count += 1
+                    existing.seconds += seconds
+                else:
+                    request = MeasurementRequest(digest, extractor, match, default, numerics, self._footprint)
+                    self._add(request, seconds)
             return verdict
 
         return recall
@@ -176,12 +183,7 @@ class MeasurementRequests:
         """Executions of this computation in one run of the program; infinite where that is unknown."""
         return self._executions.get(graph.computation.id, 1.0)
 
-    def _request(self, request: MeasurementRequest, seconds: float) -> None:
-        existing = self._requests.get(request.digest)
-        if existing is not None:
-            existing.count += 1
-            existing.seconds += seconds
-            return
+    def _add(self, request: MeasurementRequest, seconds: float) -> None:
         request.shares_fusion = request.extractor.shares_fusion(request.default.candidate.match.in_module)
         request.is_only_region = not self._has_several
         request.seconds = seconds
@@ -235,12 +237,22 @@ class MeasurementRequests:
         self, match: Match, default: DefaultVariant, numerics: Numerics, static: AbstractSet[Node]
     ) -> str:
         """What else the measurement depends on: the kernel call and the tolerance."""
-        binding = self._table.kernels[match.kernel]
-        static_operands = [view.node in static for view in match.operands]
-        frozen = f"frozen {static_operands} " if any(static_operands) else ""
-        alternatives = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
-        call = f"{alternatives}{binding.target} {default.candidate.attributes!r}"
-        return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_library_build(binding)}"
+        attributes = default.candidate.attributes
+        static_operands = tuple([view.node in static for view in match.operands]) if static else ()
+        key = (match.kernels, match.kernel, attributes.text, static_operands, numerics.tolerance)
+        if key not in self._settings:
+            binding = self._table.kernels[match.kernel]
+            frozen = f"frozen {[*static_operands]} " if any(static_operands) else ""
+            alternatives = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
+            call = f"{alternatives}{binding.target} {attributes!r}"
+            settings = f"{frozen}{call} {numerics.tolerance} {self._footprint} {_library_build(binding)}"
+            self._settings[key] = settings
+        return self._settings[key]
+
+
+@once_for_equal_matches
+def _numerics_of(match: Match) -> Numerics:
+    return match.numerics()
 
 
 def _has_several(module: Module) -> bool:

@@ -60,6 +60,8 @@ def grow_region(
         is_owned: whether another match owns an instruction; the region ends in front of it.
         is_materialized: whether a value must stay in memory; the region may end in one but not continue past it.
     """
+    if len(entry.users) == 1 and not _may_begin(entry, entry.users[0]):
+        return ElementwiseRegion(entry, (), (), ())
     nodes, exits, constants = native().grow_region(
         entry,
         is_owned,
@@ -72,3 +74,10 @@ def grow_region(
         _MAX_EXITS,
     )
     return ElementwiseRegion(entry, nodes, exits, tuple(dict.fromkeys(constants)))
+
+
+def _may_begin(entry: Node, user: Node) -> bool:
+    """Whether a region can have this user: most values are read by something else, which takes no search."""
+    if user.opcode not in _REGION_OPCODES:
+        return False
+    return all([operand is entry or scalar_constant(operand) is not None for operand in user.operands])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.integers import without_rounding
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
+from hlo_dispatch.match.equal_matches import Facts, facts_of, once_for_equal_matches
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
@@ -30,6 +31,22 @@ class FusedAnchor:
     """Values from which operands are computed, where a variant adds instructions that compute them."""
     static: AbstractSet[Node] = frozenset()
     """The static values of the computation."""
+    steps: tuple[Step, ...] = field(init=False, repr=False)
+    """The steps that the kernel call includes."""
+    destination: tuple[Dimension, ...] = field(init=False, repr=False)
+    """The primitive's result dimensions over the buffer of `output`."""
+    output: Node = field(init=False, repr=False)
+    """The value that the kernel call produces."""
+    _post_ops: tuple[PostOp, ...] = field(init=False, repr=False)
+    """Every post-op, the bias included."""
+
+    def __post_init__(self) -> None:
+        anchor, steps = self.anchor, self.chain.steps
+        self.steps = steps = steps if self.step_count == len(steps) else steps[: self.step_count]
+        self.destination = steps[-1].destination if steps else anchor.destination
+        self.output = steps[-1].nodes[-1] if steps else anchor.result
+        first = (anchor.leading_post_op,) if anchor.leading_post_op is not None else ()
+        self._post_ops = (*first, *[post_op for step in steps for post_op in step.post_ops])
 
     @property
     def has_static_weights(self) -> bool:
@@ -64,29 +81,10 @@ class FusedAnchor:
         kind = step.result.shape.element_type
         return self.anchor.weights is None and kind in HALF_TYPES and kind == self.anchor.source.element_type
 
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        return self.chain.steps[: self.step_count]
-
-    @cached_property
-    def destination(self) -> tuple[Dimension, ...]:
-        """The primitive's result dimensions over the buffer of `output`."""
-        return self.steps[-1].destination if self.steps else self.anchor.destination
-
-    @property
-    def output(self) -> Node:
-        """The value that the kernel call produces."""
-        return self.steps[-1].result if self.steps else self.anchor.result
-
     @property
     def covered(self) -> tuple[Node, ...]:
         """Every instruction that the kernel call replaces."""
-        return (self.anchor.node, *self.anchor.covers, *(node for step in self.steps for node in step.nodes))
-
-    @cached_property
-    def _post_ops(self) -> tuple[PostOp, ...]:
-        first = (self.anchor.leading_post_op,) if self.anchor.leading_post_op is not None else ()
-        return (*first, *(post_op for step in self.steps for post_op in step.post_ops))
+        return (self.anchor.node, *self.anchor.covers, *[node for step in self.steps for node in step.nodes])
 
     @cached_property
     def bias(self) -> PostOp | None:
@@ -116,10 +114,10 @@ class FusedAnchor:
         """The kernel call's operands in order: source, weights, their scales and zero points, bias, then each binary
         post-op's.
         """
-        fused = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
-        others = tuple(p.operand for p in fused if p.operand is not None)
         anchor = self.anchor
-        weights = tuple(view for view in (anchor.weights, anchor.scales, anchor.zeros) if view is not None)
+        weights = [view for view in (anchor.weights, anchor.scales, anchor.zeros) if view is not None]
+        # A bias is the first post-op, and a rounding that a store implies reads nothing.
+        others = [post_op.operand for post_op in self._post_ops if post_op.operand is not None]
         return (anchor.source, *anchor.extra_sources, *weights, *others)
 
     @cached_property
@@ -146,20 +144,34 @@ class FusedAnchor:
             attributes[f"post_op_{number}"] = _post_op_attributes(post_op)
         return _in_a_batch_of_one(attributes) if self._has_numbers_per_row else attributes
 
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known of equal ones."""
+        entry = self.anchor.entry
+        facts = facts_of((id(entry), *self.signature))
+        facts["entry"] = entry  # so that no other one gets its address
+        return facts
+
     @property
     def signature(self) -> tuple[object, ...]:
-        """All that `attributes` depends on: equal signatures have equal attributes."""
-        anchor = self.anchor
+        """All that attributes, formula and cost model depend on: equal signatures have equal ones."""
+        anchor, steps = self.anchor, self.steps
         views = (anchor.source, anchor.weights, anchor.scales, anchor.zeros, *anchor.extra_sources)
+        of_steps = [step.attributes for step in steps if step.attributes]
         return (
             anchor.node.opcode,
+            anchor.node.operands[0].shape.element_type,
             anchor.roles,
             anchor.channel,
-            str(anchor.attributes),
-            str([step.attributes for step in self.steps if step.attributes]),
-            self.output.shape.element_type,
+            anchor.multiply_adds,
+            anchor.formula,
+            str(anchor.attributes) if anchor.attributes else "",
+            str(of_steps) if of_steps else "",
+            self.output.shape,
+            anchor.destination,
             self.destination,
-            tuple([view and (view.element_type, view.dimensions) for view in views]),
+            self.has_static_weights,
+            tuple([view and (view.node.shape.element_type, view.dimensions) for view in views]),
             tuple([_signature(post_op) for post_op in self._post_ops]),
         )
 
@@ -172,6 +184,7 @@ class FusedAnchor:
         return any(rows > 1 == columns for rows, columns in operands) and self.destination[1][0] > 1
 
     @property
+    @once_for_equal_matches
     def formula(self) -> str:
         """The formula of the kernel call, for people: `relu((conv(x, w) + b) · v1)`."""
         text = self.anchor.formula or ("conv(x, w)" if self.anchor.node.opcode == "convolution" else "x @ w")
@@ -223,8 +236,8 @@ def _in_a_batch_of_one(attributes: dict[str, Any]) -> dict[str, Any]:
 def _signature(post_op: PostOp) -> tuple[object, ...]:
     view = post_op.operand
     if view is None:
-        return post_op.algorithm, str(post_op.alpha), str(post_op.beta)  # 0 is not -0
-    return post_op.algorithm, view.element_type, view.dimensions
+        return post_op.algorithm, post_op.formula, str(post_op.alpha), str(post_op.beta)  # 0 is not -0
+    return post_op.algorithm, post_op.formula, view.element_type, view.dimensions
 
 
 def _post_op_attributes(post_op: PostOp) -> dict[str, Any]:

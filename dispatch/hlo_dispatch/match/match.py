@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
+from hlo_dispatch.match.equal_matches import Facts
 from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import AnchorKind, Attention, Numerics, Recurrent, Routine
@@ -79,8 +79,14 @@ class Match:
     """The anchor op and its epilogue; None: a kernel computes all of the match or nothing."""
     unfolded: Match | None = field(default=None, repr=False)
     """The same match with unfolded scales, where this one has them in the weights."""
-    queries: dict[str, Attributes] = field(init=False, default_factory=dict[str, Attributes], repr=False)
-    """Library version → the attributes of the support query, from its start in the background to its answer."""
+    output: Node = field(init=False, repr=False)
+    """The first result of the call that has users."""
+    reads: tuple[Node, ...] = field(init=False, repr=False)
+    """Operand values, which must be in memory or computable."""
+
+    def __post_init__(self) -> None:
+        self.output = next((result for result in self.results if result is not None), self.node)
+        self.reads = (*[view.node for view in self.operands], *self.extra_reads)
 
     @property
     def name(self) -> str:
@@ -92,30 +98,20 @@ class Match:
         assert self.fused is not None, f"{self.name} is no anchor"
         return self.fused.anchor
 
-    @property
-    def signature(self) -> tuple[object, ...] | None:
-        """All that `attributes` depends on; None where that is unknown."""
-        return None if self.fused is None else self.fused.signature
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known of matches that ask for the same kernel call; of a match without a fused anchor alone."""
+        return {} if self.fused is None else self.fused.facts.setdefault(self.kernel, {})
 
     @property
     def has_static_weights(self) -> bool:
         """Whether the weights of its anchor op are static."""
         return self.fused is not None and self.fused.has_static_weights
 
-    @cached_property
-    def reads(self) -> tuple[Node, ...]:
-        """Operand values, which must be in memory or computable."""
-        return (*(view.node for view in self.operands), *self.extra_reads)
-
     @property
     def extra_reads(self) -> tuple[Node, ...]:
         """Values from which operands are computed, where a variant adds instructions that compute them."""
         return self.computed_from if self.fused is None else self.fused.extra_reads
-
-    @cached_property
-    def output(self) -> Node:
-        """The first result of the call that has users."""
-        return next((result for result in self.results if result is not None), self.node)
 
     @property
     def precedence(self) -> int:

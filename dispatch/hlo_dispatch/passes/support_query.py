@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlo_dispatch.errors import Refusal, Unavailable
 from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.match.equal_matches import once_for_equal_matches
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.selection.candidate import Candidate
 from hlo_dispatch.vendor import kernels, registry
-
-# Models repeat their layers: attributes are made and printed once for equal calls.
-_known: dict[tuple[str, tuple[object, ...]], Attributes] = {}
-_MOST_KNOWN = 20_000
 
 
 @dataclass(frozen=True)
@@ -34,15 +30,11 @@ class VendorSupportQuery:
         library = kernels.library(match.kernel)
         if isinstance(library, Unavailable):
             return Refusal("library-missing", library.sentence)
-        query = _query_attributes(match, library.version, attributes)
-        planned = kernels.plan(match.kernel, query, query.text)
-        if isinstance(planned, Refusal):
-            return planned
-        scratch, reorders_weights = None, False
-        if match.has_planned_scratch:
-            scratch, reorders_weights = planned.scratch_bytes, planned.reorders_weights
-            query = query.with_scratch(scratch)
-        return Candidate(match, query, planned.implementation, scratch, reorders_weights)
+        if attributes:
+            answer = _ask(match, Attributes(_values(match, library.version) | attributes))
+        else:
+            answer = _answer(match, library.version)
+        return answer if isinstance(answer, Refusal) else Candidate(match, *answer)
 
 
 def prefetch(match: Match) -> bool:
@@ -50,24 +42,44 @@ def prefetch(match: Match) -> bool:
     library = kernels.library(match.kernel)
     if isinstance(library, Unavailable):
         return False
-    query = _query_attributes(match, library.version, {})
-    kernels.prefetch(match.kernel, query, query.text)
+    _prefetch(match, library.version)
     return True
 
 
-def _query_attributes(match: Match, version: str, additional: Mapping[str, str]) -> Attributes:
+class _Answer(NamedTuple):
+    """A kernel's answer to the query, as a candidate has it."""
+
+    attributes: Attributes
+    implementation: str
+    scratch_bytes: int | None
+    reorders_weights: bool
+
+
+@once_for_equal_matches
+def _query_attributes(match: Match, version: str) -> Attributes:
     """The attributes of the match's call before its scratch size is known."""
-    if additional:
-        return Attributes(_values(match, version) | dict(additional))
-    if version not in match.queries:
-        signature = match.signature
-        known = None if signature is None else _known.get((version, signature))
-        match.queries[version] = attributes = known or Attributes(_values(match, version))
-        if known is None and signature is not None:
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            _known[version, signature] = attributes
-    return match.queries[version]
+    return Attributes(_values(match, version))
+
+
+@once_for_equal_matches
+def _prefetch(match: Match, version: str) -> None:
+    query = _query_attributes(match, version)
+    kernels.prefetch(match.kernel, query, query.text)
+
+
+@once_for_equal_matches
+def _answer(match: Match, version: str) -> _Answer | Refusal:
+    return _ask(match, _query_attributes(match, version))
+
+
+def _ask(match: Match, query: Attributes) -> _Answer | Refusal:
+    planned = kernels.plan(match.kernel, query, query.text)
+    if isinstance(planned, Refusal):
+        return planned
+    if not match.has_planned_scratch:
+        return _Answer(query, planned.implementation, None, False)
+    scratch = planned.scratch_bytes
+    return _Answer(query.with_scratch(scratch), planned.implementation, scratch, planned.reorders_weights)
 
 
 def _values(match: Match, version: str) -> dict[str, Any]:

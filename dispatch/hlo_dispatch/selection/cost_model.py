@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.equal_matches import once_for_equal_matches
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.op_kinds import GLUE_OP, INTEGER_TYPES, OP_KINDS
 from hlo_dispatch.process.machine import Machine
@@ -62,9 +63,9 @@ NANOSECONDS_PER_FOLDING = 15_000
 
 
 def is_worth_folding(match: Match) -> bool:
-    """Whether per-channel scales are cheaper in the weights than as post-ops."""
+    """Whether a convolution's per-channel scales are cheaper in the weights than as post-ops."""
     fused = match.fused
-    if fused is None or fused.anchor.weights is None:
+    if match.node.opcode != "convolution" or fused is None or fused.anchor.weights is None:
         return False
     if fused.has_static_weights and match.folded is not None:
         if fused.static >= set(match.folded.extra_reads):
@@ -75,6 +76,7 @@ def is_worth_folding(match: Match) -> bool:
     return results * NANOSECONDS_PER_SCALED_RESULT > folding
 
 
+@once_for_equal_matches
 def is_worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
     return MODELS[OP_KINDS[match.anchor.entry.op_kind].cost_model](match, implementation, machine)
@@ -83,9 +85,9 @@ def is_worth_dispatching(match: Match, implementation: str, machine: Machine) ->
 def is_gemv(match: Match) -> bool:
     """Whether it is a product of one row in f32 for which the entry names the GEMV kernel as an alternative."""
     anchor = match.anchor
-    if GEMV_KERNEL not in anchor.entry.alternative_kernels or anchor.source.element_type != "f32":
+    if anchor.source.element_type != "f32" or any([size != 1 for size, _ in anchor.destination[:-1]]):
         return False
-    return math.prod(size for size, _ in anchor.destination[:-1]) == 1
+    return GEMV_KERNEL in anchor.entry.alternative_kernels
 
 
 def is_small(match: Match) -> bool:

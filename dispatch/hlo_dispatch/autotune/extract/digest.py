@@ -8,17 +8,28 @@ instruction, so native code does (kernels/python/digests.cc).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import PLAIN
-from hlo_dispatch.ir.schema import InstructionProto, ShapeProto
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.process.native import native
 
 LARGEST_CONSTANT = 4096
 """Bytes. Smaller constants are hashed, since a match may depend on their value; larger ones are inputs, as weights."""
+
+
+class InstructionIndex(NamedTuple):
+    """What the digests of regions read of a computation's instructions, by their ids."""
+
+    inputs: Mapping[int, bytes]
+    """Digest input of each instruction, without its operands."""
+    operands: Mapping[int, tuple[int, ...]]
+    users: Mapping[int, Sequence[int]]
+    """Users of each instruction that has some, in order and each once."""
 
 
 class Digests:
@@ -32,6 +43,11 @@ class Digests:
         return native().instruction_digest_input(
             instruction.SerializeToString(), self._of_computations, PLAIN, _is_large
         )
+
+    def index(self, computation: ComputationProto) -> InstructionIndex:
+        """The digest inputs, operands and users of all instructions of a computation."""
+        read = native().instruction_index(computation.SerializeToString(), self._of_computations, PLAIN, _is_large)
+        return InstructionIndex(*read)
 
     def of_computation(self, identifier: int) -> bytes:
         """Digest of a computation."""
@@ -51,8 +67,3 @@ class Digests:
 def _is_large(shape: bytes) -> bool:
     """Whether a constant of this serialized shape is weights: the code does not depend on their values."""
     return shape_of(ShapeProto.FromString(shape)).bytes > LARGEST_CONSTANT
-
-
-def operands(instruction: InstructionProto, position: Mapping[int, int]) -> bytes:
-    """Digest input of an instruction's operands, by their position."""
-    return str([position[operand] for operand in instruction.operand_ids[:]]).encode()

@@ -20,7 +20,7 @@ from functools import cached_property
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
-from hlo_dispatch.autotune.extract.digest import Digests, operands
+from hlo_dispatch.autotune.extract.digest import Digests, InstructionIndex
 from hlo_dispatch.autotune.extract.enclosing_fusion_slice import EnclosingFusionSlice
 from hlo_dispatch.autotune.extract.extracted_module import (
     FROZEN,
@@ -64,13 +64,8 @@ class RegionExtractor:
         """The latest match, its top-level instructions, and whether it shares fusions with other ones."""
 
     @cached_property
-    def _users(self) -> dict[int, list[int]]:
-        """Id of an instruction → ids of its users."""
-        users: dict[int, list[int]] = {}
-        for identifier, instruction in self._graph.instruction_of.items():
-            for operand in dict.fromkeys(instruction.operand_ids[:]):
-                users.setdefault(operand, []).append(identifier)
-        return users
+    def _index(self) -> InstructionIndex:
+        return self._digests.index(self._graph.computation)
 
     @cached_property
     def _place(self) -> dict[int, int]:
@@ -87,22 +82,23 @@ class RegionExtractor:
         if self.shares_fusion(match):
             return self._fusion_slice(match).digest(settings, self._digests)
         position = {identifier: number for number, identifier in enumerate(tops)}
-        hasher = hashlib.sha256(settings.encode())
+        inputs, operands_of, _ = self._index
+        read = [settings.encode()]
         for identifier in tops:
-            instruction = self._graph.instruction_of[identifier]
-            for operand in instruction.operand_ids[:]:
+            operands = operands_of[identifier]
+            for operand in operands:
                 if operand not in position:
                     position[operand] = len(position)
-                    hasher.update(self._digest_of_input(operand))
-            hasher.update(self._digests.of_instruction(instruction))
-            hasher.update(operands(instruction, position))
-        hasher.update(str([position[result] for result in self._results(tops)]).encode())
+                    read.append(self._digest_of_input(operand))
+            read.append(inputs[identifier])
+            read.append(str([position[operand] for operand in operands]).encode())
+        read.append(str([position[result] for result in self._results(tops)]).encode())
         anchor = match.node
         producer = anchor.producers[0]
-        members = self._graph.members.get(producer, [])
+        members = self._graph.members.get(producer, ())
         place = members.index(anchor) if anchor in members else 0
-        hasher.update(f"anchor {position[producer]} {place}".encode())
-        return hasher.hexdigest()
+        read.append(f"anchor {position[producer]} {place}".encode())
+        return hashlib.sha256(b"".join(read)).hexdigest()
 
     def _digest_of_input(self, identifier: int) -> bytes:
         if identifier not in self._inputs_digests:
@@ -170,9 +166,15 @@ class RegionExtractor:
     def _carried(self, tops: Sequence[int]) -> Iterable[tuple[int, int]]:
         """(input, result) for each loop-carried value that the region reads and writes."""
         elements, next_state = self._state_elements, self._next_state
+        inputs = self._input_ids(tops)
+        read = [
+            element for identifier in inputs if (element := elements.get(identifier, len(next_state))) < len(next_state)
+        ]
+        if not any(next_state[element] in tops for element in read):
+            return  # most regions carry nothing
         results = self._results(tops)
-        inputs = (i.id for i in self._inputs(tops) if not is_small_constant(i))
-        for number, identifier in enumerate(inputs):
+        instruction_of = self._graph.instruction_of
+        for number, identifier in enumerate(i for i in inputs if not is_small_constant(instruction_of[i])):
             element = elements.get(identifier)
             if element is not None and element < len(next_state):
                 result = next_state[element]
@@ -210,9 +212,11 @@ class RegionExtractor:
 
     def _inputs(self, tops: Sequence[int]) -> list[InstructionProto]:
         """Operands of the region's instructions from outside of it."""
-        inside, instruction_of = set(tops), self._graph.instruction_of
-        outside = dict.fromkeys(o for t in tops for o in instruction_of[t].operand_ids[:] if o not in inside)
-        return [instruction_of[identifier] for identifier in outside]
+        return [self._graph.instruction_of[identifier] for identifier in self._input_ids(tops)]
+
+    def _input_ids(self, tops: Sequence[int]) -> Iterable[int]:
+        inside, operands = set(tops), self._index.operands
+        return dict.fromkeys([operand for top in tops for operand in operands[top] if operand not in inside])
 
     def _extract_whole_instructions(self, match: Match, tops: list[int]) -> ExtractedModule | Refusal:
         """Extract whole top-level instructions."""
@@ -301,7 +305,7 @@ class RegionExtractor:
             elif found.isdisjoint(node.producers):
                 found.add(node.producers[0])
         # A call with several results includes its get-tuple-elements.
-        parts = {user for top in found if self._is_tuple(top) for user in self._users.get(top, ())}
+        parts = {user for top in found if self._is_tuple(top) for user in self._index.users.get(top, ())}
         found |= {part for part in parts if self._graph.instruction_of[part].opcode == "get-tuple-element"}
         return sorted(found, key=self._place.__getitem__)
 
@@ -310,8 +314,8 @@ class RegionExtractor:
 
     def _results(self, tops: Sequence[int]) -> list[int]:
         """Those of `tops` with users outside of the region."""
-        inside, root = set(tops), self._graph.computation.root_id
-        return [t for t in tops if t == root or any(user not in inside for user in self._users.get(t, ()))]
+        inside, root, users = set(tops), self._graph.computation.root_id, self._index.users
+        return [t for t in tops if t == root or not inside.issuperset(users.get(t, ()))]
 
     def _is_produced(self, instruction: InstructionProto) -> bool:
         if self._graph.value_of[instruction.id] in self._graph.static:
@@ -320,7 +324,7 @@ class RegionExtractor:
         return source.opcode not in ("parameter", "constant")
 
     def _is_consumed(self, result: int, inside: set[int]) -> bool:
-        users = (self._graph.instruction_of[user] for user in self._users.get(result, ()) if user not in inside)
+        users = (self._graph.instruction_of[user] for user in self._index.users.get(result, ()) if user not in inside)
         return any(user.opcode not in ("tuple", "copy") for user in users)
 
 

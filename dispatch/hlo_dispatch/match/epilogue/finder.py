@@ -83,13 +83,7 @@ class EpilogueFinder:
                 if is_owned(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
                 is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
-                step = (
-                    _no_op_step(current, user, destination)
-                    or _rearranged(anchor, current, user, destination)
-                    or _integers(anchor, current, user, destination, operand_of)
-                    or _kernel_specific_step(anchor, current, destination, steps, is_inner)
-                    or self._binary(anchor, current, destination, operand_of)
-                )
+                step = self._other_step(anchor, current, destination, steps, operand_of, is_inner)
             if isinstance(step, str):
                 return self._stopped_chain(steps, region, entry, current.users[0], step)
             post_ops += len(step.post_ops)
@@ -99,6 +93,24 @@ class EpilogueFinder:
                 return Chain(tuple(steps), *forbidden)
             steps += parts
             current, destination = step.result, step.destination
+
+    def _other_step(
+        self,
+        anchor: Anchor,
+        current: Node,
+        destination: tuple[Dimension, ...],
+        steps: Sequence[Step],
+        operand_of: OperandFinder,
+        is_inner: Callable[[Node], bool],
+    ) -> Step | str:
+        """The step for the value's only user, where that begins no activation; a sentence: why there is none."""
+        user = current.users[0]
+        step = _no_op_step(current, user, destination) or _rearranged(anchor, current, user, destination)
+        if step is None and anchor.source.element_type in INTEGER_TYPES:
+            step = _integers(anchor, current, user, destination, operand_of)
+        if step is None and anchor.kernel_specific_step is not None:
+            step = anchor.kernel_specific_step(current, destination, steps, is_inner)
+        return step or self._binary(anchor, current, destination, operand_of)
 
     def _stopped_chain(
         self, steps: list[Step], region: ElementwiseRegion | None, entry: AnchorKind, node: Node, why: str
@@ -281,17 +293,6 @@ def _no_op_step(current: Node, user: Node, destination: tuple[Dimension, ...]) -
     return None
 
 
-def _kernel_specific_step(
-    anchor: Anchor,
-    current: Node,
-    destination: tuple[Dimension, ...],
-    steps: Sequence[Step],
-    is_inner: Callable[[Node], bool],
-) -> Step | None:
-    step_of = anchor.kernel_specific_step
-    return None if step_of is None else step_of(current, destination, steps, is_inner)
-
-
 def _integers(
     anchor: Anchor,
     current: Node,
@@ -299,8 +300,8 @@ def _integers(
     destination: tuple[Dimension, ...],
     operand_of: OperandFinder,
 ) -> Step | None:
-    """A step that adds integers, where the anchor reads integers and its entry allows additions."""
-    if anchor.source.element_type not in INTEGER_TYPES or "add" not in anchor.entry.binaries:
+    """A step that adds integers, where the anchor's entry allows additions."""
+    if "add" not in anchor.entry.binaries:
         return None
     return add_of_integers(current, user, destination, operand_of)
 
