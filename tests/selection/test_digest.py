@@ -52,6 +52,20 @@ def test_digests_of_a_module(path: Path) -> None:
             assert digests.of_instruction(instruction) == of_instruction(module, instruction)
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.parent.name)
+def test_index_of_a_computation(path: Path) -> None:
+    module = parsed(path.read_text())
+    digests = Digests(module)
+    for computation in module.proto.computations:
+        inputs, operands, users = digests.index(computation)
+        assert list(inputs) == list(operands) == [instruction.id for instruction in computation.instructions]
+        for instruction in computation.instructions:
+            number = instruction.id
+            assert inputs[number] == digests.of_instruction(instruction)
+            assert operands[number] == tuple(instruction.operand_ids)
+            assert list(users.get(number, ())) == [i.id for i in computation.instructions if number in i.operand_ids]
+
+
 CONSTANTS = """
 HloModule m
 ENTRY main {{
