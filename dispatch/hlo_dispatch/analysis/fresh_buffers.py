@@ -145,27 +145,27 @@ class _LiveRanges:
         elif opcode in _OWN_BUFFERS:
             elements = [list[LiveRange]() for _ in result_shapes(instruction)]
         else:
-            elements = self._written_over(instruction) or self._new_values(place, instruction)
+            sizes = [shape_of(shape).bytes for shape in result_shapes(instruction)]
+            is_large = max(sizes, default=0) >= MIN_SHARED_BYTES
+            overwritten = self._written_over(instruction) if is_large else []
+            elements = overwritten or self._new_values(place, instruction, sizes, is_large=is_large)
         self._elements[instruction.id] = elements
 
     def _values_of(self, operands: list[int]) -> list[LiveRange]:
         return [value for operand in operands for element in self._elements[operand] for value in element]
 
     def _written_over(self, instruction: InstructionProto) -> _Elements:
-        """Values whose buffers the instruction's result overwrites; empty where the result has its own buffer."""
+        """Values whose buffers a large result overwrites; empty where it has its own buffer."""
         operands = instruction.operand_ids[:]
-        large = any(shape_of(shape).bytes >= MIN_SHARED_BYTES for shape in result_shapes(instruction))
-        if not large or instruction.opcode in _FRESH or not writes_in_place(self._module, instruction):
+        if instruction.opcode in _FRESH or not writes_in_place(self._module, instruction):
             return []
         if instruction.shape.tuple_shapes[:]:
             return [self._values_of([operand]) for operand in operands]
         same = [operand for operand in operands if self._protos[operand].shape == instruction.shape]
         return [self._values_of(same)] if same else []
 
-    def _new_values(self, place: int, instruction: InstructionProto) -> _Elements:
-        sizes = [shape_of(shape).bytes for shape in result_shapes(instruction)]
-        is_large = instruction.opcode == "fusion" and max(sizes, default=0) >= MIN_SHARED_BYTES
-        may_overwrite = is_large and self._may_overwrite(instruction)
+    def _new_values(self, place: int, instruction: InstructionProto, sizes: list[int], *, is_large: bool) -> _Elements:
+        may_overwrite = is_large and instruction.opcode == "fusion" and self._may_overwrite(instruction)
         values = [LiveRange(size, place, place, may_overwrite) for size in sizes]
         self._values += values
         return [[value] for value in values]

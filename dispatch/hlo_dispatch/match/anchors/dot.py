@@ -61,7 +61,7 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
         weights=weights,
         destination=destination,
         channel=len(destination) - 1,
-        multiply_adds=math.prod(size for size, _ in destination) * source.sizes[-1],
+        multiply_adds=math.prod([size for size, _ in destination]) * source.dimensions[-1][0],
         covers=converts,
         value=converts[-1] if converts else None,
     )

@@ -41,7 +41,7 @@ class EpilogueFinder:
     def __init__(self, recogniser: Recogniser, binaries: Mapping[str, Binary]) -> None:
         self._recogniser = recogniser
         self._binaries = binaries
-        self._recognised_functions: dict[tuple[object, ...], tuple[int, Recognised] | None] = {}
+        self._known_functions: dict[tuple[object, ...], tuple[int, tuple[PostOp, ...]] | None] = {}
 
     def grow(
         self,
@@ -135,22 +135,15 @@ class EpilogueFinder:
     ) -> Step | None:
         """The step for the furthest exit of the region that is an activation that the entry allows."""
         known = self._recall(region, entry)
-        if known is None:
-            return None
-        position, recognised = known
-        nodes = region.nodes[: position + 1]
-        if recognised.is_identity:
-            return Step(nodes, (), destination)
-        formula = f"{recognised.describe()}({{}})" if not recognised.parameters else f"{recognised.describe()}[{{}}]"
-        post_op = PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta)
-        return Step(nodes, (post_op,), destination)
+        return None if known is None else Step(region.nodes[: known[0] + 1], known[1], destination)
 
-    def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> tuple[int, Recognised] | None:
-        """The recognized exit of the region and its activation; cached by function."""
+    def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> tuple[int, tuple[PostOp, ...]] | None:
+        """The recognized exit of the region, and the post-ops of its activation; cached by function."""
         key = (entry.activations, region.structure())
-        if key not in self._recognised_functions:
-            self._recognised_functions[key] = self._recognise(region, self._recogniser.restricted(entry.activations))
-        return self._recognised_functions[key]
+        if key not in self._known_functions:
+            found = self._recognise(region, self._recogniser.restricted(entry.activations))
+            self._known_functions[key] = None if found is None else (found[0], _post_ops(found[1]))
+        return self._known_functions[key]
 
     def _recognise(self, region: ElementwiseRegion, recogniser: Recogniser) -> tuple[int, Recognised] | None:
         probes = recogniser.probes(region.constants)
@@ -202,6 +195,14 @@ class EpilogueFinder:
             "binary", algorithm, pattern, operand=View(view.node, with_dense_strides(dimensions, destination))
         )
         return Step((user,), (*before, post_op), destination)
+
+
+def _post_ops(recognised: Recognised) -> tuple[PostOp, ...]:
+    """The post-ops of an activation; the identity has none."""
+    if recognised.is_identity:
+        return ()
+    formula = f"{recognised.describe()}({{}})" if not recognised.parameters else f"{recognised.describe()}[{{}}]"
+    return (PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta),)
 
 
 def _ended_chain(steps: Sequence[Step], current: Node, is_materialized: Callable[[Node], bool]) -> Chain | None:
