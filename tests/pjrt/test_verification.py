@@ -1,0 +1,64 @@
+"""What makes a rewritten module one that is not used, without a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from plugin_host import PRODUCT
+
+from hlo_dispatch.ir.text import from_text
+from hlo_dispatch.pjrt_plugin.verifier import verify
+
+STOCK, REWRITTEN = from_text(PRODUCT), b"rewritten"
+
+
+class FakeClient:
+    """Computes the product, and something else for the rewritten module."""
+
+    def __init__(self, rewritten: Callable[[Any], Any], stock: Callable[[Any], Any] = lambda x: x) -> None:
+        self.changes = {STOCK: stock, REWRITTEN: rewritten}
+        self.runs = 0
+
+    def run(self, module: bytes, inputs: Sequence[Any], types: Sequence[str], results: int) -> list[bytes]:
+        assert (list(types), results) == (["f32", "f32"], 1)
+        self.runs += 1
+        product = np.maximum(inputs[0] @ inputs[1], 0)
+        return [self.changes[module](product).astype(np.float32).tobytes()]
+
+
+def root(x: Any) -> Any:
+    """Of mixed values, NaN; of positive ones, finite."""
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(x - 1e-3)
+
+
+def nan(x: Any) -> Any:
+    return x * np.nan
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "stock", "runs", "verdict"),
+    [
+        (lambda x: x * (1 + 1e-6), lambda x: x, 2, ""),
+        (lambda x: x * 1.01, lambda x: x, 2, "result 0 differs from stock's by 0.01 of its largest value"),
+        (lambda x: np.where(x == x.max(), np.nan, x), lambda x: x, 2, "result 0 differs from stock's by inf"),
+        (root, root, 4, ""),
+        (lambda x: root(x) * 1.01, root, 2, "result 0 differs"),
+        (nan, nan, 4, "its results are not finite on random inputs"),
+    ],
+)
+def test_verdicts(rewritten: Any, stock: Any, runs: int, verdict: str) -> None:
+    client = FakeClient(rewritten, stock)
+    said = verify(client, STOCK, REWRITTEN)  # pyright: ignore[reportArgumentType]
+    assert said.startswith(verdict)
+    assert bool(said) == bool(verdict)
+    assert client.runs == runs
+
+
+def test_operands_of_few_bits_are_not_compared() -> None:
+    module = from_text("HloModule few\n\nENTRY main {\n  ROOT x = s4[8]{0:E(4)} parameter(0)\n}\n")
+    said = verify(FakeClient(lambda x: x), module, REWRITTEN)  # pyright: ignore[reportArgumentType]
+    assert said == "its operands or results are no plain arrays"
