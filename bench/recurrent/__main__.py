@@ -1,7 +1,8 @@
 """Recurrent layers: `python -m bench.recurrent [--cells lstm512 gru512] [--batches 1 8] [--output FILE]`.
 
 LSTMs of 512 and 1024 and GRUs of 512 (`resetgru` resets first), in a process for each library, which take turns: JAX
-(stock, jitted, frozen, and a step of training), PyTorch, OpenVINO. Who is not installed is named.
+(stock, jitted, frozen, and a step of training), PyTorch, OpenVINO. Who is not installed is named. Each case is printed
+as it comes, and tables at the end.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def main() -> None:
         for case in _cases(chosen):
             print(f"… {case.name}", file=sys.stderr, flush=True)
             entries.append(_measured(case, workers, chosen))
+            print(_line(entries[-1]), flush=True)
             if results is not None:
                 results.put(entries[-1])
     finally:
@@ -104,6 +106,14 @@ def _measured(case: RecurrentCase, workers: dict[str, Worker], chosen: argparse.
         if stock and "training" not in way and not abs(size / stock - 1) <= FAR[case.dtype]:
             problems[way] = f"results have a mean size of {size:.4g}, stock's of {stock:.4g}"
     return {"name": case.name, "turns": turns, "problems": problems}
+
+
+def _line(entry: dict[str, Any]) -> str:
+    """One case as it comes: the tables follow all of them, and a long run may be ended before."""
+    turns = entry["turns"]
+    times = [f"{way} {1e3 * min(samples):.2f} ms" for way, samples in turns.items() if samples]
+    ratios = [f"{ours} over {peer} {_ratio(turns, ours, peer)}" for pairs in RATIOS.values() for ours, peer in pairs]
+    return f"{entry['name']}: {', '.join([*times, *(text for text in ratios if text.endswith(')'))])}"
 
 
 def _print(entries: Sequence[dict[str, Any]]) -> None:

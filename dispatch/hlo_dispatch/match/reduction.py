@@ -1,4 +1,4 @@
-"""Reductions: the opcode that a reduction applies, in one instruction or in XLA's tree of two."""
+"""Reductions: the opcode that a reduction applies, in one instruction or in XLA's tree of several."""
 
 from __future__ import annotations
 
@@ -38,12 +38,17 @@ def _applied_by(called: ComputationProto) -> str:
     return applied.opcode if is_of_both and all(source.opcode == "parameter" for source in sources) else ""
 
 
-def windows_before(node: Node, graph: FlatGraph, word: str) -> Node | None:
-    """The reduce-window whose results `node` reduces further, as in XLA's tree reductions; None: there is none."""
-    source = node.operands[0]
-    if source.opcode != "reduce-window" or not reduces(source, graph, word):
-        return None
-    return source if _tiles(source, tuple(node.proto.dimensions[:])) else None
+def windows_before(node: Node, graph: FlatGraph, word: str) -> tuple[Node, ...]:
+    """The reduce-windows whose results `node` reduces further, as in XLA's tree reductions, the last one first.
+
+    XLA reduces 32 elements at a time: there are two where a dimension has more than 32 * 32.
+    """
+    found: list[Node] = []
+    source, reduced = node.operands[0], tuple(node.proto.dimensions[:])
+    while source.opcode == "reduce-window" and reduces(source, graph, word) and _tiles(source, reduced):
+        found.append(source)
+        source = source.operands[0]
+    return tuple(found)
 
 
 def reduces(node: Node, graph: FlatGraph, word: str) -> bool:

@@ -109,7 +109,7 @@ def _groups(largest: Node, graph: FlatGraph, results: AbstractSet[Node]) -> _Mea
     if not reduces(reduction, graph, "maximum"):
         return None
     within = reduction.proto.dimensions[:]
-    source = (windows_before(reduction, graph, "maximum") or reduction).operands[0]
+    source = (reduction, *windows_before(reduction, graph, "maximum"))[-1].operands[0]
     absolute = _peeled(full_view(source), results)
     if absolute.node.opcode != "abs" or {largest, reduction, absolute.node} & results:
         return None

@@ -1,4 +1,4 @@
-"""Reductions over keys: one reduce, or XLA's tree of a reduce-window and a reduce."""
+"""Reductions over keys: one reduce, or XLA's tree of reduce-windows and a reduce."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ def match_reduction(node: Node, graph: FlatGraph, word: str) -> Reduction | None
         return None
     reduced = tuple(node.proto.dimensions[:])
     windows = windows_before(node, graph, word)
-    if windows is None:
-        if node.operands[0].opcode == "reduce-window" and reduces(node.operands[0], graph, word):
-            return None
-        source, nodes = node.operands[0], (node,)
-    else:
-        source, nodes = windows.operands[0], (node, windows)
+    nodes = (node, *windows)
+    source = nodes[-1].operands[0]
+    if source.opcode == "reduce-window" and reduces(source, graph, word):
+        return None
     kept = tuple(number for number in range(len(source.shape.dimensions)) if number not in reduced)
     return Reduction(source, reduced, kept, nodes)

@@ -178,13 +178,11 @@ class Attempt:
 
     def _first_instruction(self, term: Operation, found: Node, bound: BoundNames) -> Node:
         """The instruction that reads the operands: the one whose part `found` is, windows in front of it, or itself."""
-        first = found.operands[0] if term.meaning.part_of else None
+        before = found.operands[:1] if term.meaning.part_of else ()
         if found.opcode == "reduce":
-            first = windows_before(found, self._graph, applied_by(found, self._graph))
-        if first is None:
-            return found
-        bound.covered[first] = None
-        return first
+            before = windows_before(found, self._graph, applied_by(found, self._graph))
+        bound.covered.update(dict.fromkeys(before))
+        return before[-1] if before else found
 
     def _unmet(self, term: Operation, found: Node, bound: BoundNames) -> Why | None:
         if term.word == "argmax" and (why := why_no_argmax(found, self._graph)):
