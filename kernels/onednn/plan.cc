@@ -5,6 +5,7 @@
 
 #include "common/failure.h"
 #include "common/machine_speed.h"
+#include "common/processor.h"
 #include "onednn/memory_layout.h"
 
 namespace hlo_dispatch::onednn {
@@ -50,6 +51,17 @@ void PlanReorder(const Library& library, const OwnedDescriptor& descriptor, bool
   }
   reorder.offset = memory.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(preferred)));
   reorder.scratch_offset = memory.Reserve(ScratchpadBytes(reorder.descriptor));
+}
+
+// oneDNN's products of f32 by tiles round results to bf16 with an instruction of AVX-512 BF16 whether the processor has
+// it or not (3.13: a forward convolution ends the process).
+void CheckRounding(const CallPlan& plan) {
+  const bool rounds = plan.operands[0].tensor.type == ElementType::kF32 &&
+                      plan.destination.tensor.type == ElementType::kBF16 && plan.implementation.rfind("brg", 0) == 0 &&
+                      plan.implementation.find("avx512") != std::string::npos;
+  if (rounds && !HasAvx512Bf16()) {
+    Unsupported(plan.implementation + ": results of f32 cannot be rounded to bf16 on this processor");
+  }
 }
 
 double Product(const std::vector<int64_t>& sizes) {
@@ -166,6 +178,7 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   plan.operands.push_back({operands.source, indices.source, {}, {}});
   if (operands.has_weights()) plan.operands.push_back({operands.weights, indices.weights, {}, {}});
   plan.destination = {operands.destination, indices.destination, {}, {}};
+  CheckRounding(plan);
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 
   plan.may_be_prepacked = operands.weights_format == WeightsFormat::kPrepacked;
