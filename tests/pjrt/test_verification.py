@@ -43,10 +43,10 @@ def nan(x: Any) -> Any:
     ("rewritten", "stock", "runs", "verdict"),
     [
         (lambda x: x * (1 + 1e-6), lambda x: x, 2, ""),
-        (lambda x: x * 1.01, lambda x: x, 3, "result 0 differs from stock's by 0.01 of its largest value"),
-        (lambda x: np.where(x == x.max(), np.nan, x), lambda x: x, 3, "result 0 differs from stock's by inf"),
-        (root, root, 4, ""),
-        (lambda x: root(x) * 1.01, root, 6, "result 0 differs"),
+        (lambda x: x * 1.01, lambda x: x, 2, "result 0 differs from stock's by 0.01 of its largest value"),
+        (lambda x: np.where(x == x.max(), np.nan, x), lambda x: x, 2, "result 0 differs from stock's by inf"),
+        (root, root, 6, ""),
+        (lambda x: root(x) * 1.01, root, 2, "result 0 differs"),
         (nan, nan, 6, "its results are not finite on random inputs"),
     ],
 )
@@ -58,7 +58,7 @@ def test_verdicts(rewritten: Any, stock: Any, runs: int, verdict: str) -> None:
     assert client.runs == runs
 
 
-def test_results_that_rounding_decides_are_compared_on_other_inputs() -> None:
+def test_results_that_rounding_decides_are_not_compared() -> None:
     """A hundred dense layers of random weights: what they give says nothing, but for weights that keep sizes."""
 
     def winner(x: Any) -> Any:
@@ -68,7 +68,6 @@ def test_results_that_rounding_decides_are_compared_on_other_inputs() -> None:
 
     client = FakeClient(lambda x: winner(x * np.float32(1 + 1e-6)), winner)
     assert verify(client, STOCK, REWRITTEN) == ""  # pyright: ignore[reportArgumentType]
-    assert client.runs > 2
 
 
 def test_operands_of_few_bits_are_not_compared() -> None:
