@@ -141,7 +141,7 @@ def test_gradients_of_transposed_convolutions_of_one_channel(channels):
 
 @pytest.mark.parametrize(("x", "w", "stride"), [
     ((2, 12, 12, 3), (4, 4, 3, 8), 4), ((1, 15, 3), (5, 3, 6), 5), ((1, 14, 13, 3), (4, 3, 3, 8), 4),
-    ((1, 12, 3), (5, 3, 6), 2), ((1, 8, 8, 8, 1), (4, 4, 4, 1, 6), 4),
+    ((1, 12, 3), (5, 3, 6), 2),
 ])  # fmt: skip
 def test_gradients_of_patch_embeddings(x, w, stride):
     """XLA slides the few patches, dilated and backwards, over the larger kernel."""
