@@ -189,6 +189,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "argmax": lambda x: jnp.argmax(x, -1),
     "sort": lambda x: jnp.sort(x, -1),
     "argsort": lambda x: jnp.argsort(x, -1),
+    "top_k": lambda x: lax.top_k(x, 20)[1],
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "cholesky": lambda a: lax.linalg.cholesky(a, symmetrize_input=False),

@@ -159,6 +159,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "argmax": lambda x: torch.argmax(x, -1).int(),
     "sort": lambda x: torch.sort(x, -1).values,
     "argsort": lambda x: torch.argsort(x, -1, stable=True).int(),
+    "top_k": lambda x: torch.topk(x, 20, -1).indices.int(),
     "layer_norm": _layer_norm,
     "rms_norm": lambda x, scale: F.rms_norm(x, x.shape[-1:], scale, 1e-6),
     "cholesky": torch.linalg.cholesky,

@@ -51,6 +51,7 @@ _SOLVERS = (
     "huge_pages",
     "sort",
     "sort_with_places",
+    "top_k",
 )
 _MOVES = frozenset("bitcast broadcast constant convert copy get-tuple-element iota parameter reshape transpose".split())
 _SLICES = _MOVES | {"dynamic-slice", "slice", "tuple"}

@@ -169,16 +169,16 @@ def _matmul() -> BenchOperation:
 
 
 def _rows(
-    name: str, operands: tuple[str, ...], work: float, entry: str = "", *, reduces: bool = False
+    name: str, operands: tuple[str, ...], work: float, entry: str = "", *, reduces: bool = False, keeps: int = 0
 ) -> BenchOperation:
-    """Something done to each of m rows of n values, which may give one value; `operands` have n values each."""
+    """Something done to each of m rows of n values, which may give one value, or so many; `operands` have n each."""
     return BenchOperation(
         name=name,
         entry=entry,
         needed=("m", "n"),
         defaults={},
         operands=lambda z: {"source": (z["m"], z["n"])} | {operand: (z["n"],) for operand in operands},
-        result=lambda z: (z["m"],) if reduces else (z["m"], z["n"]),
+        result=lambda z: (z["m"],) if reduces else (z["m"], keeps or z["n"]),
         work=lambda z: work * z["m"] * z["n"],
         # XLA sums few longer rows in pieces, which is another program.
         small={"m": 8, "n": 24},
@@ -285,6 +285,7 @@ OPERATIONS: dict[str, BenchOperation] = {
         _rows("argmax", (), 1, "argmax", reduces=True),
         _rows("sort", (), 16, "sort"),
         _rows("argsort", (), 16, "sort_with_places"),
+        _rows("top_k", (), 4, "top_k", keeps=20),
         _rows("layer_norm", ("scale", "bias"), 8, "layer_norm"),
         _rows("rms_norm", ("scale",), 5, "rms_norm"),
         _square("cholesky", lambda n, m: n**3 / 3),

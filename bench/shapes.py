@@ -128,6 +128,7 @@ _ROWS = (
     Row("argmax", "m=8,n=32000", "Llama 2, greedy decoding of eight sequences", dtypes=_BOTH),
     Row("sort", "m=1,n=32000", "Llama 2, the least likely tokens of a nucleus"),
     Row("argsort", "m=1,n=128256", "Llama 3, top-p sampling of one token"),
+    Row("top_k", "m=1,n=128256", "Llama 3, top-k sampling of one token"),
     Row("layer_norm", "m=128,n=768", "BERT-base", dtypes=_BOTH),
     Row("rms_norm", "m=512,n=2048", "language models", dtypes=_BOTH),
 )

@@ -115,6 +115,23 @@ def test_kerashub_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(fast.generate(PROMPT)["token_ids"], wanted)
 
 
+@pytest.mark.parametrize("donate", [False, True])
+def test_kerashub_updated_to_another_model(monkeypatch: pytest.MonkeyPatch, donate: bool) -> None:
+    """Nothing is compiled again, and text goes through the new one."""
+    first, second = protocol(monkeypatch), protocol(monkeypatch)
+    sampler = samplers(first)[0]
+    for lm in (first, second):
+        lm.compile(sampler)
+    wanted = second.generate(PROMPT)["token_ids"]
+    fast = hlo_dispatch.freeze(first, donate=donate)
+    assert not np.array_equal(fast.generate(PROMPT)["token_ids"], wanted)
+    fast.update(second)
+    del first
+    np.testing.assert_array_equal(fast.generate(PROMPT)["token_ids"], wanted)
+    assert len(fast.report.programs) == 1
+    assert all(variable.value.is_deleted() for variable in second.variables) == donate
+
+
 @pytest.fixture(scope="module")
 def flax_lm() -> Callable[..., Any]:
     transformers = pytest.importorskip("transformers")
@@ -149,6 +166,32 @@ def test_flax(flax_lm: Callable[..., Any]) -> None:
         fast.generate(IDS, max_new_tokens=5, **padded).sequences,
         new.generate(IDS, max_new_tokens=5, **padded).sequences,
     )
+
+
+class Penalty:
+    """A processor of logits that a user writes."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    def __call__(self, input_ids: Any, scores: Any, cur_len: Any) -> Any:
+        return scores.at[:, self.token].set(-1e9)
+
+
+def test_flax_with_a_processor(flax_lm: Callable[..., Any]) -> None:
+    """It is part of the program: one that is changed is another."""
+    model = flax_lm()
+    fast = hlo_dispatch.freeze(model)
+    penalty = Penalty(0)
+    processors = sys.modules["transformers"].FlaxLogitsProcessorList([penalty])
+    options = {"max_new_tokens": 4, "pad_token_id": 0, "logits_processor": processors}
+    penalty.token = int(fast.generate(IDS, **options).sequences[0, 3])
+    own = jax.jit(lambda params: model.generate(IDS, params=params, **options).sequences)
+    wanted = np.asarray(own(model.params))
+    assert penalty.token not in wanted[:, 3:]
+    for _ in range(2):
+        np.testing.assert_array_equal(fast.generate(IDS, **options).sequences, wanted)
+    assert len(fast.report.programs) == 2
 
 
 def test_refusals(flax_lm: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,15 +62,40 @@ def test_a_nucleus_of_tokens() -> None:
     np.testing.assert_array_equal(found.dispatched[0][:, :1000], found.stock[0][:, :1000])
 
 
+def in_pairs(x: jax.Array, along: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Neither result is the program's as it is."""
+    numbers, along = jax.lax.sort((x, along), num_keys=1)
+    return jnp.abs(numbers), -along
+
+
+@pytest.mark.parametrize(
+    ("program", "kernel"),
+    [
+        (lambda x: jnp.sort(x.view("int32"), -1), "own.sort"),
+        (lambda x: in_pairs(x, x * 2), "own.sort_with_places"),
+        (lambda x: in_pairs(x.view("int32"), x), "own.sort_with_places"),
+        (lambda x: jnp.sort(x, -1, descending=True), "own.sort"),
+        (lambda x: jnp.argsort(x, -1, descending=True), "own.sort_with_places"),
+        (lambda x: jnp.stack(jax.lax.top_k(x, x.shape[-1])[1:]), "own.sort_with_places"),
+    ],
+    ids=["integers", "floats along", "integers with floats", "descending", "places descending", "all of the largest"],
+)
+def test_other_keys_and_orders(program, kernel: str) -> None:
+    found = run_both(program, keys(3, 5000))
+    assert f"hlo_dispatch.{kernel}" in found.text
+    for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
+
+
 @pytest.mark.parametrize(
     "program",
     [
         lambda x: jnp.sort(x, 0),
-        lambda x: jnp.sort(x.astype("int32"), -1),
+        lambda x: jnp.sort(x.view("uint32"), -1),
         lambda x: jax.lax.sort((x, x), num_keys=2),
-        lambda x: jax.lax.sort((x, x), num_keys=1),
+        lambda x: jax.lax.sort((x, x, x), num_keys=1),
     ],
-    ids=["axis", "integers", "two keys", "floats along"],
+    ids=["axis", "unsigned", "two keys", "two along"],
 )
 def test_another_sort_stays_with_stock(program) -> None:
     found = run_both(program, keys(40, 500))

@@ -28,7 +28,7 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 }
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
-    "own.sort": family_sort.pairs, "own.sort_with_places": family_sort.pairs,
+    "own.sort": family_sort.pairs, "own.sort_with_places": family_sort.pairs, "own.top_k": family_sort.largest,
 }  # fmt: skip
 _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
 

@@ -52,7 +52,7 @@ def by_expected_speed(match: Match, machine: Machine) -> list[str]:
 
 def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat stock XLA, and the sentence why."""
-    if (verdict := _BY_OPCODE.get(match.node.opcode)) is not None:
+    if (verdict := _BY_NAME.get(match.name, _BY_OPCODE.get(match.node.opcode))) is not None:
         return verdict(match, machine)
     sizes, dtype = _matrix(match)
     if math.prod(sizes) < FEWEST_ELEMENTS:
@@ -76,7 +76,7 @@ def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]
 
 
 def _sort(match: Match, _: Machine) -> tuple[bool, str]:
-    """The verdict for sorts: of short rows, counting digits takes as long as comparing."""
+    """The verdict for sorts and TopK: of short rows, comparing takes no longer."""
     length = match.operands[0].sizes[-1]
     if length < SHORTEST_SORTED:
         return False, f"rows of {length:,} keys are too short for a gain"
@@ -145,6 +145,7 @@ def _has_few_sides(match: Match) -> bool:
 
 _BY_OPCODE = {"dot": _product, "fft": _transform, "sort": _sort}
 """Opcode of routines that are no factorization → their verdict."""
+_BY_NAME = {"top_k": _sort}
 
 
 def _sides(match: Match) -> int:

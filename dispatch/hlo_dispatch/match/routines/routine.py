@@ -1,4 +1,4 @@
-"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …), and of sorts.
+"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …), of sorts, and of XLA's TopK.
 
 A match also covers the copies around the call: XLA copies every matrix into column-major order and back, and a kernel
 reads and writes either order. Operands are therefore peeled, and results are the values behind those copies. Cholesky's
@@ -22,7 +22,7 @@ from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
-from hlo_dispatch.match.routines.sort import sorts_rows
+from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows
 from hlo_dispatch.pattern import Routine, Table
 
 _MAX_SOURCES = 64
@@ -48,7 +48,7 @@ class RoutineFinder:
         for node in graph.nodes:
             known = self._routine_of(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
-                found = _read(node, *known, unmaterialized.__contains__)
+                found = _read(node, graph, *known, unmaterialized.__contains__)
                 if isinstance(found, Match):
                     unmaterialized.update(set(found.covered) - set(found.results))
                 if known[0].name in self._factored:
@@ -58,10 +58,13 @@ class RoutineFinder:
     def _routine_of(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
         """The table's routine for the instruction, one of `opcodes`, and its element type."""
         if node.opcode == "custom-call":
-            return self._by_target.get(node.proto.custom_call_target)
+            target = node.proto.custom_call_target
+            return None if target == TOP_K and order_of_rows(node, graph) is None else self._by_target.get(target)
         dtype = node.operands[0].shape.element_type
         for routine in self._by_opcode[node.opcode]:
-            if node.opcode == "sort" and not (len(node.operands) == len(routine.operands) and sorts_rows(node, graph)):
+            if node.opcode == "sort" and (
+                len(node.operands) != len(routine.operands) or order_of_rows(node, graph) is None
+            ):
                 continue
             if node.opcode == "dot" and (dtype not in routine.numerics or not stands_alone(node, graph)):
                 continue
@@ -70,12 +73,14 @@ class RoutineFinder:
         return None
 
 
-def _read(node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]) -> Match | Refusal:
+def _read(
+    node: Node, graph: FlatGraph, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]
+) -> Match | Refusal:
     shapes = tuple(shape_of(part) for part in node.proto.shape.tuple_shapes) or (node.shape,)
     refusal = _unsupported_call(node, routine, dtype, shapes)
     if refusal is not None:
         return refusal
-    options = _options(node)
+    options = _options(node, graph)
     if set(options) != set(routine.options):
         said = ", ".join(sorted(options)) or "none"
         return Refusal("kernel-unsupported", f"{routine.name} with the attributes {said} is unknown", node.name)
@@ -130,7 +135,8 @@ def _product(
 def _unsupported_call(node: Node, routine: Routine, dtype: str, shapes: tuple[Shape, ...]) -> Refusal | None:
     """A refusal if the instruction is not the table's routine, or cannot be replaced."""
     proto = node.proto
-    if node.opcode == "custom-call" and proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
+    is_jax_call = node.opcode == "custom-call" and proto.custom_call_target != TOP_K
+    if is_jax_call and proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
         return Refusal("kernel-unsupported", f"{proto.custom_call_target} is called in another way", node.name)
     if len(node.operands) != len(routine.operands) or len(shapes) != len(routine.results):
         found = f"{len(node.operands)} operands and {len(shapes)} results"
@@ -155,10 +161,14 @@ def _unsupported_call(node: Node, routine: Routine, dtype: str, shapes: tuple[Sh
     return None
 
 
-def _options(node: Node) -> dict[str, int]:
+def _options(node: Node, graph: FlatGraph) -> dict[str, int]:
     """Options of the instruction besides its operands."""
-    if node.opcode in ("dot", "sort"):
+    if node.opcode == "dot" or node.proto.custom_call_target == TOP_K:
         return {}
+    if node.opcode == "sort":
+        order = order_of_rows(node, graph)
+        assert order is not None, "the routine says so"
+        return {name: int(value) for name, value in order._asdict().items()}
     if node.opcode == "fft":
         return {"fft_type": node.proto.fft_type, "rank": len(node.proto.fft_length)}
     return {name: int(value) for name, value in _OPTION.findall(node.proto.backend_config.decode())}

@@ -44,6 +44,8 @@ def match_of_call(
         destinations = (View(node, dimensions) for dimensions in call.destinations)
         for name, view in zip((*routine.operands, *routine.results), (*operands, *destinations), strict=True):
             attributes[f"{name}_dims"], attributes[f"{name}_strides"] = view.sizes, view.strides
+        if routine.opcode == "sort" and len(operands) > 1:
+            attributes["places_type"] = operands[1].element_type
         return attributes | ({"symmetrised": 1} if symmetrised else {}) | dict(call.options)
 
     return Match(

@@ -1,9 +1,12 @@
-"""Sorts that a kernel knows: rows of f32 in JAX's order, recognized by what the comparison does with sample keys."""
+"""Sorts that a kernel knows: rows of f32 or s32, their order recognized by what the comparison does with sample keys.
+
+XLA's TopK, a custom-call of a row's values, has such a comparison, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,45 +16,81 @@ from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.pattern.constraints import is_row_major
 
-_KEYS = np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32)
+TOP_K = "TopK"
+"""The target of XLA's own custom-call for the largest of a row, in total order, the largest first."""
+_INTEGERS = np.array([-(2**31), -7, -1, 0, 1, 7, 2**31 - 1], np.int32)
+_KEYS = {
+    "f32": np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32),
+    "s32": _INTEGERS,
+}
 _TYPES = {"f32": np.float32, "s32": np.int32, "pred": np.bool_}
+_ALONG = ("f32", "s32")
+_ALL_BUT_SIGN = np.int32(2**31 - 1)
 _COMPUTED: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "select": np.where,
     "negate": np.negative,
 }  # fmt: skip
 
 
-def sorts_rows(node: Node, graph: FlatGraph) -> bool:
-    """Whether the sort keeps the order of equal keys, and is along the last dimension, in memory too.
+class Order(NamedTuple):
+    """An order of keys, as a kernel's attributes say it."""
 
-    What goes along with the keys is s32, and the comparison does not look at it. Keys of other types than f32 are the
-    caller's to refuse.
+    descending: bool
+    total_order: bool
+    """Of f32: by bits, from -NaN over -0 and 0 to NaN; otherwise NaN is larger than numbers, and -0 equals 0."""
+
+
+_ORDERS = (Order(False, False), Order(True, False), Order(False, True), Order(True, True))
+
+
+def order_of_rows(node: Node, graph: FlatGraph) -> Order | None:
+    """The order of a sort that is along the last dimension, in memory too; None: it is something else.
+
+    Equal keys keep their order. What goes along with the keys has 32 bits, and the comparison does not look at it.
     """
     keys, *others = node.operands
-    shape = keys.shape
-    if any(other.shape.element_type != "s32" for other in others):
-        return False
-    if not node.proto.is_stable or list(node.proto.dimensions[:]) != [len(shape.dimensions) - 1]:
-        return False
-    is_known = shape.element_type != "f32" or _is_ascending(node, graph)
-    return is_known and all(is_row_major(operand.shape) for operand in node.operands)
+    if not all(is_row_major(operand.shape) for operand in node.operands) or keys.shape.element_type not in _KEYS:
+        return None
+    if any(other.shape.element_type not in _ALONG for other in others):
+        return None
+    order = _order(node, graph)
+    if node.opcode == "custom-call":
+        return order if order == Order(True, True) else None
+    is_along_last = list(node.proto.dimensions[:]) == [len(keys.shape.dimensions) - 1]
+    return order if node.proto.is_stable and is_along_last else None
 
 
-def _is_ascending(node: Node, graph: FlatGraph) -> bool:
-    """Whether the comparison says that the first of two keys is smaller: NaN is larger than numbers, -0 equals 0."""
-    first, second = (axis.ravel() for axis in np.meshgrid(_KEYS, _KEYS, indexing="ij"))
+def _order(node: Node, graph: FlatGraph) -> Order | None:
+    """The order by which the comparison says that the first of two keys comes before the second."""
+    sample = _KEYS[node.operands[0].shape.element_type]
+    called = graph.module.computations[node.proto.called_computation_ids[0]]
+    values: dict[int, Any] = {}
+    first, second = (axis.ravel() for axis in np.meshgrid(sample, sample, indexing="ij"))
     with np.errstate(all="ignore"):
-        expected = (first < second) | (~np.isnan(first) & np.isnan(second))
-        called = graph.module.computations[node.proto.called_computation_ids[0]]
-        values: dict[int, Any] = {}
         for instruction in called.instructions[:]:
             if instruction.opcode == "parameter" and instruction.parameter_number < 2:
                 values[instruction.id] = (first, second)[instruction.parameter_number]
             elif instruction.opcode != "parameter":
                 operands = [values.get(operand) for operand in instruction.operand_ids[:]]
                 values[instruction.id] = None if any(o is None for o in operands) else _value(instruction, operands)
-    found = values[called.root_id]
-    return found is not None and np.array_equal(found, expected)
+    found = values.get(called.root_id)
+    return next((order for order in _ORDERS if found is not None and _is_in_order(order, first, second, found)), None)
+
+
+def _is_in_order(order: Order, first: Any, second: Any, found: Any) -> bool:
+    one, other = (_key(axis, order) for axis in (first, second))
+    return np.array_equal(found, one > other if order.descending else one < other)
+
+
+def _key(numbers: Any, order: Order) -> Any:
+    """Integers in the order of the numbers."""
+    if numbers.dtype == np.int32:
+        return numbers
+    if not order.total_order:
+        numbers = np.where(np.isnan(numbers), np.float32(np.nan), numbers + np.float32(0))
+    bits: Any = numbers.view(np.int32)
+    turned: Any = np.where(bits < 0, bits ^ _ALL_BUT_SIGN, bits)
+    return turned
 
 
 def _value(instruction: InstructionProto, operands: list[Any]) -> Any:

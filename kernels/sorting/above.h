@@ -1,0 +1,28 @@
+// The search of this folder, once for each instruction set (common/vectors.h).
+#ifndef HLO_DISPATCH_SORTING_ABOVE_H_
+#define HLO_DISPATCH_SORTING_ABOVE_H_
+
+#include <cstdint>
+
+namespace hlo_dispatch::sorting {
+
+struct Search {
+  const char* name;
+  // The first place at or behind `begin` of a number above the bound, in the order of signed keys; `count`: there is
+  // none.
+  int64_t (*first_above)(const float* numbers, int64_t begin, int64_t count, int32_t bound);
+};
+
+namespace plain {
+extern const Search kSearch;
+}
+namespace avx2 {
+extern const Search kSearch;
+}
+namespace avx512 {
+extern const Search kSearch;
+}
+
+}  // namespace hlo_dispatch::sorting
+
+#endif  // HLO_DISPATCH_SORTING_ABOVE_H_

@@ -1,0 +1,132 @@
+// hlo_dispatch.own.top_k
+//
+//   largest[row, i] = values[row, p[i]],  places[row, i] = p[i],  i < k
+//
+// where p sorts the row's values, f32, from the largest to the smallest, as XLA's TopK does: in the order -NaN, -inf,
+// ..., -0, 0, ..., inf, NaN, and of equal ones the first comes first. Few of a row are found by a bound that rises as
+// it is read, so that most vectors are looked at once and left; with many the row is sorted.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/checked.h"
+#include "common/failure.h"
+#include "common/family.h"
+#include "common/processor.h"
+#include "common/routine.h"
+#include "sorting/above.h"
+#include "sorting/row_sorter.h"
+
+namespace hlo_dispatch::sorting {
+
+namespace {
+
+// With more of a row than one of so many, sorting all of it by digits is faster than comparing them.
+constexpr int64_t kFewest = 16;
+// Found elements that are kept before those that cannot be among the result are dropped.
+constexpr int64_t kLeastKept = 256;
+
+// The largest first.
+uint32_t Descending(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits >> 31 != 0 ? bits : ~bits & 0x7fffffff;
+}
+
+float ValueOf(uint32_t descending) {
+  const uint32_t bits = descending >> 31 != 0 ? descending : ~descending & 0x7fffffff;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// As the search compares.
+int32_t SignedOf(uint32_t descending) { return static_cast<int32_t>(~descending ^ 0x80000000u); }
+
+class TopK final : public Routine {
+ public:
+  TopK(const Provider&, const Attributes& attributes)
+      : shape_(ReadRows(attributes, "values")),
+        search_(ForThisProcessor(plain::kSearch, avx2::kSearch, avx512::kSearch)) {
+    const std::string type = attributes.Text("type");
+    if (type != "f32") Unsupported("attribute 'type': expected f32, got " + type);
+    std::vector<int64_t> dims = attributes.Integers("largest_dims");
+    if (dims.size() != shape_.dims.size()) Invalid("attribute 'largest_dims': expected as many as values have");
+    k_ = dims.back();
+    if (k_ < 1 || k_ > shape_.columns) {
+      Invalid("attribute 'largest_dims': expected 1 to " + std::to_string(shape_.columns) + " of a row, got " +
+              std::to_string(k_));
+    }
+    std::vector<int64_t> expected = shape_.dims;
+    expected.back() = k_;
+    for (const char* role : {"largest", "places"}) CheckRows(attributes, role, expected);
+    operands_ = {{"values", xla::ffi::F32, shape_.rows * shape_.columns * kBytes}};
+    results_ = {{"largest", xla::ffi::F32, shape_.rows * k_ * kBytes},
+                {"places", xla::ffi::S32, shape_.rows * k_ * kBytes}};
+  }
+
+  std::string implementation() const override {
+    return IsSelected() ? std::string("selection:") + search_.name : "radix_sort";
+  }
+
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    const auto* values = static_cast<const float*>(buffers.operands[0]);
+    auto* largest = static_cast<float*>(buffers.results[0]);
+    auto* places = static_cast<int32_t*>(buffers.results[1]);
+    parallel.For(shape_.rows, RowsOfPiece(shape_.columns), [&](int64_t begin, int64_t end) {
+      std::vector<Numbered> found;
+      RowSorter sorter(IsSelected() ? 0 : shape_.columns);
+      for (int64_t row = begin; row < end; ++row) {
+        const float* from = values + row * shape_.columns;
+        const Numbered* sorted = nullptr;
+        if (IsSelected()) {
+          Select(from, found);
+          sorted = found.data();
+        } else {
+          sorted = sorter.Sort([&](int64_t i) { return Descending(from[i]); });
+        }
+        for (int64_t i = 0; i < k_; ++i) {
+          largest[row * k_ + i] = ValueOf(KeyOfElement(sorted[i]));
+          places[row * k_ + i] = static_cast<int32_t>(PlaceOf(sorted[i]));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kBytes = sizeof(float);
+
+  bool IsSelected() const { return k_ <= shape_.columns / kFewest; }
+
+  // The first k in order.
+  void Select(const float* from, std::vector<Numbered>& found) const {
+    const auto last = [&] { return found.begin() + k_ - 1; };
+    const auto most = static_cast<size_t>(std::max(2 * k_, kLeastKept));
+    found.clear();
+    int32_t bound = 0;
+    bool is_bounded = false;
+    for (int64_t i = 0; i < shape_.columns; ++i) {
+      if (is_bounded && (i = search_.first_above(from, i, shape_.columns, bound)) == shape_.columns) break;
+      found.push_back(Number(Descending(from[i]), i));
+      if (found.size() < most) continue;
+      std::nth_element(found.begin(), last(), found.end());
+      // What comes later and is equal to the last of these is behind it.
+      bound = SignedOf(KeyOfElement(*last()));
+      is_bounded = true;
+      found.resize(static_cast<size_t>(k_));
+    }
+    std::nth_element(found.begin(), last(), found.end());
+    std::sort(found.begin(), found.begin() + k_);
+  }
+
+  Rows shape_;
+  int64_t k_ = 0;
+  const Search& search_;
+};
+
+const Family<TopK, kOwnEverywhere> family("top_k");
+
+}  // namespace
+
+}  // namespace hlo_dispatch::sorting
