@@ -136,7 +136,7 @@ CONVOLUTIONS = (
         "forward",
         "window-reversal",
         "a window of 3 is read backwards",
-        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,6,6,8]", "size=3x3 rhs_reversal=1x0"),
+        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,6,6,8]", "size=3x3 rhs_reversal=1x1"),
     ),
     Case(
         "forward",
@@ -164,7 +164,7 @@ CONVOLUTIONS = (
         "transposed",
         "window-reversal",
         "a window of 3 is read backwards",
-        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,13,13,8]", "size=3x3 lhs_dilate=2x2 rhs_reversal=1x0"),
+        convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,13,13,8]", "size=3x3 lhs_dilate=2x2 rhs_reversal=1x1"),
     ),
     Case(
         "transposed",

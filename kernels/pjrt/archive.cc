@@ -1,6 +1,7 @@
 #include "pjrt/archive.h"
 
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -48,6 +49,7 @@ std::string_view Unwrapped(std::string_view bytes) {
     const std::string wanted = name + "=" + value;
     if (line != wanted)
       throw "this executable was compiled with " + std::string(line) + "; here it is " + wanted + ": compile it anew";
+    if (line.size() == bytes.size()) throw std::string("this executable ends too early");
     bytes.remove_prefix(line.size() + 1);
   }
   if (bytes.empty()) throw std::string("this executable ends too early");
@@ -61,7 +63,7 @@ Error* PlatformVersionOf(Place place, PlatformVersion* arguments) {
   const char* policy = secure_getenv("HLO_DISPATCH_POLICY");
   std::string version(arguments->version, arguments->version_size);
   version += "; hlo-dispatch " + std::string(hlo_dispatch_version()) + " (" + hlo_dispatch_own_version() +
-             ", runtime " + Runtime::Get().Identity() +
+             ", runtime " + Runtime::Get().Identity() + (IsOff() ? ", off" : "") +
              (policy == nullptr ? ")" : std::string(", policy ") + policy + ")");
   static std::mutex mutex;
   static auto* versions = new std::set<std::string>();  // they have to live as long as what they belong to
@@ -74,8 +76,15 @@ Error* PlatformVersionOf(Place place, PlatformVersion* arguments) {
 
 Error* SerializeExecutable(Serialize* arguments) {
   if (Error* error = Runtime::Get().Call(kSerialize, arguments)) return error;
-  auto* kept = new Serialized{Header().append(arguments->bytes, arguments->bytes_size)};
+  std::unique_ptr<Serialized> made;
+  try {
+    made = std::make_unique<Serialized>(Serialized{Header().append(arguments->bytes, arguments->bytes_size)});
+  } catch (...) {
+    arguments->deleter(arguments->serialized);
+    throw;
+  }
   arguments->deleter(arguments->serialized);
+  Serialized* kept = made.release();
   arguments->bytes = kept->bytes.data();
   arguments->bytes_size = kept->bytes.size();
   arguments->serialized = kept;

@@ -24,15 +24,6 @@ const std::string& RegistrationProblem() {
   return *problem;
 }
 
-bool IsOff() {
-  for (const char* name : {"HLO_DISPATCH", "HLO_DISPATCH_POLICY"}) {
-    const char* value = secure_getenv(name);
-    const std::string_view text = value == nullptr ? "" : value;
-    if (text == "0" || text == "never") return true;
-  }
-  return false;
-}
-
 void Check(Error* error, const char* what) {
   if (error != nullptr) throw what + (": " + Runtime::Get().Taken(error));
 }
@@ -86,7 +77,7 @@ std::string OptimizedOf(LoadedExecutable* loaded) {
     std::string code = OptimizedOf(arguments.executable);
     Destroy(kExecutableDestroy, arguments.executable);
     return code;
-  } catch (const std::string&) {
+  } catch (...) {
     Destroy(kExecutableDestroy, arguments.executable);
     throw;
   }
@@ -147,6 +138,15 @@ Error* CompileAndExchange(typename Way::Given* arguments) {
 }
 
 }  // namespace
+
+bool IsOff() {
+  for (const char* name : {"HLO_DISPATCH", "HLO_DISPATCH_POLICY"}) {
+    const char* value = secure_getenv(name);
+    const std::string_view text = value == nullptr ? "" : value;
+    if (text == "0" || text == "never") return true;
+  }
+  return false;
+}
 
 void PrepareRuntime() { RegistrationProblem(); }
 

@@ -7,6 +7,9 @@
 
 namespace hlo_dispatch::pjrt {
 
+// Whether HLO_DISPATCH or HLO_DISPATCH_POLICY says that nothing is dispatched.
+bool IsOff();
+
 // Registers our kernels with the runtime, once. Where that fails nothing is dispatched.
 void PrepareRuntime();
 

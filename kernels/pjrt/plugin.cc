@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "pjrt/archive.h"
@@ -107,11 +109,16 @@ Error* Forward(Arguments* arguments) {
     if (kPlace == kErrorDestroy || kPlace == kErrorMessage) return nullptr;
     return NewError(kFailedPrecondition, runtime.problem());
   }
-  if (!IsShort(arguments->struct_size, kSizes[kPlace])) return callees[kPlace](arguments);
-  Widened widened(arguments);
-  Error* error = callees[kPlace](widened.get());
-  widened.CopyBack();
-  return error;
+  // Nothing is thrown into the host.
+  try {
+    if (!IsShort(arguments->struct_size, kSizes[kPlace])) return callees[kPlace](arguments);
+    Widened widened(arguments);
+    Error* error = callees[kPlace](widened.get());
+    widened.CopyBack();
+    return error;
+  } catch (const std::exception& problem) {
+    return NewError(kResourceExhausted, std::string("hlo-dispatch's PJRT plugin: ") + problem.what());
+  }
 }
 
 template <size_t... kPlaces>

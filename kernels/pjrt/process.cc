@@ -107,6 +107,7 @@ void Spawn(const std::vector<std::string>& words, const std::vector<std::string>
   posix_spawn_file_actions_adddup2(&request.actions, socket, kSocket);
   posix_spawn_file_actions_addopen(&request.actions, 0, "/dev/null", O_RDONLY, 0);
   if (fcntl(2, F_GETFD) < 0) posix_spawn_file_actions_addopen(&request.actions, 2, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&request.actions, 2, 2);  // which the host may close on exec
   posix_spawn_file_actions_adddup2(&request.actions, 2, 1);
   posix_spawn_file_actions_addclosefrom_np(&request.actions, kSocket + 1);
   posix_spawnattr_init(&request.attributes);

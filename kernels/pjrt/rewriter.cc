@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ constexpr int kMostStarts = 3;
 // Its longest answer is about a large module on a machine that is busy.
 constexpr char kSecondsVariable[] = "HLO_DISPATCH_PJRT_SECONDS";
 constexpr int kSeconds = 120;
+constexpr int kPastStreams = 3;
 
 // A message on the socket; dispatch/hlo_dispatch/pjrt_plugin/channel.py has the same. Each has one descriptor with it:
 // a file in memory, the hello's of the process.
@@ -148,11 +150,12 @@ Rewriter* the_rewriter = nullptr;
 }  // namespace
 
 Rewriter& Rewriter::Get() {
-  static Rewriter* rewriter = the_rewriter = new Rewriter();
+  static Rewriter* rewriter = new Rewriter();
   return *rewriter;
 }
 
 Rewriter::Rewriter() {
+  the_rewriter = this;
   // A forked process has the socket as well, which is the host's: it would keep the rewriter alive, and answers would
   // go astray.
   pthread_atfork(nullptr, nullptr, [] {
@@ -180,7 +183,11 @@ void Rewriter::Start() {
   ++starts_;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw "there is no socket: " + WordsOf(errno);
-  Descriptor own(ends[0]), others(ends[1]);
+  // Standard streams may be closed, and what takes their place would be the rewriter's.
+  Descriptor own(fcntl(ends[0], F_DUPFD_CLOEXEC, kPastStreams)), others(fcntl(ends[1], F_DUPFD_CLOEXEC, kPastStreams));
+  close(ends[0]);
+  close(ends[1]);
+  if (own.get() < 0 || others.get() < 0) throw "there is no socket: " + WordsOf(errno);
   const Runtime& runtime = Runtime::Get();
   std::string interpreter;
   try {
@@ -212,6 +219,11 @@ void Rewriter::Stop() {
 }
 
 Rewriting Rewriter::Ask(std::string_view module) {
+  rlimit largest{};
+  // A longer write would end the host by a signal.
+  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < module.size()) {
+    throw "the module's " + std::to_string(module.size()) + " bytes are more than a file may have (ulimit -f)";
+  }
   const Descriptor file(memfd_create("hlo_module", MFD_CLOEXEC));
   if (file.get() < 0) throw "there is no file in memory: " + WordsOf(errno);
   WriteAll(file.get(), module);

@@ -53,7 +53,12 @@ def archived() -> list[str]:
     said = [ctypes.string_at(*client.call(PLATFORM_VERSION, client.client)[3:5]).decode()]
     (result,) = client.execute(load(archive), inputs, ["f32"] * len(inputs), 1)
     np.save(folder / "result9.npy", np.frombuffer(result, np.float32))
-    for changed in (archive.replace(b"\nhlo-dispatch=", b"\nhlo-dispatch=9."), archive[40:], archive[:60]):
+    behind_the_runtime = archive.index(b"\nhlo-dispatch=")  # a line without its end
+    changed_ones = (
+        archive.replace(b"\nhlo-dispatch=", b"\nhlo-dispatch=9."), archive[40:], archive[:60],
+        archive[:behind_the_runtime],
+    )  # fmt: skip
+    for changed in changed_ones:
         try:
             load(changed)
         except PjrtError as error:

@@ -36,12 +36,13 @@ def test_the_host_sees_no_process_of_ours(dispatched: Ran) -> None:
 
 def test_serialized_executables(dispatched: Ran) -> None:
     """They run where all agrees; else the error says what does not."""
-    version, other, headless, short = dispatched["said"]
+    version, other, headless, short, shortest = dispatched["said"]
     assert "; hlo-dispatch " in version
     assert "policy always" in version
     assert "this executable was compiled with hlo-dispatch=9." in other
     assert headless == "hlo-dispatch's PJRT plugin has not written this executable"
     assert "compile it anew" in short
+    assert "ends too early" in shortest
 
 
 def test_structs_of_an_older_client(tmp_path: Path, other_runtime: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from plugin_host import PRODUCT
 
+from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.text import from_text
 from hlo_dispatch.pjrt_plugin.verifier import verify
 
@@ -74,3 +75,15 @@ def test_operands_of_few_bits_are_not_compared() -> None:
     module = from_text("HloModule few\n\nENTRY main {\n  ROOT x = s4[8]{0:E(4)} parameter(0)\n}\n")
     said = verify(FakeClient(lambda x: x), module, REWRITTEN)  # pyright: ignore[reportArgumentType]
     assert said == "its operands or results are no plain arrays"
+
+
+def test_results_of_another_layout_are_not_compared() -> None:
+    """The runtime is given no layouts with a module."""
+    module = from_text(
+        PRODUCT.replace(
+            "HloModule product",
+            "HloModule product, entry_computation_layout={(f32[64,48]{0,1}, f32[48,80]{1,0})->f32[64,80]{1,0}}",
+        ).replace("x = f32[64,48] parameter", "x = f32[64,48]{0,1} parameter")
+    )
+    with pytest.raises(ModuleError, match=r"argument 0 of this module is .*row-major"):
+        verify(FakeClient(lambda x: x), module, REWRITTEN)  # pyright: ignore[reportArgumentType]

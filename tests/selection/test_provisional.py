@@ -196,11 +196,12 @@ def test_samples_survive_a_process_without_time(store: Store, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("_own_store")
-def test_a_machine_that_is_busy_and_quiet_in_turns_is_asked_a_few_times(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("after", [[BUSY, Unclear()] * 20, [Unclear()] * 20], ids=["in turns", "then quiet"])
+def test_a_machine_that_is_busy_and_quiet_is_asked_a_few_times(
+    store: Store, monkeypatch: pytest.MonkeyPatch, after: list[Measurement | Unclear]
 ) -> None:
     """Disturbed in one process, unclear in the next: none of the two ends it alone."""
-    monkeypatch.setattr("hlo_dispatch.autotune.tuner.measure", outcomes := Outcomes([BUSY, Unclear()] * 20))
+    monkeypatch.setattr("hlo_dispatch.autotune.tuner.measure", outcomes := Outcomes([BUSY, *after]))
     for _ in range(20):
         compiled(depthwise, IMAGE, FILTER)
         forget(store)

@@ -83,3 +83,10 @@ def called_back(x):
 )
 def test_what_depends_on_its_inputs(function) -> None:
     assert expected(function, X) is None
+
+
+def test_the_largest_of_a_row() -> None:
+    """Otherwise no program that samples would be tried as a whole."""
+    found = expected(lambda x: jax.lax.top_k(x, 8), X)
+    assert found is not None
+    assert 0 < found < 0.1

@@ -73,6 +73,12 @@ class Findings:
         before = self.store.get(self.context, digest) if self.timed else None
         if not self.timed or _is_lasting(before):
             return None
+        samples = {**(before.samples if before is not None else {}), **(samples or {})}
+        if before is not None and before.provisional and not is_thorough and timed_out_after == 0:
+            # A failure decides less than that, and does not replace it, but its compile counts.
+            noted = self.with_disturbance_counted(digest, replace(before, samples=samples))
+            self.store.put(self.context, digest, noted)
+            return noted
         failed_attempts = 1 + (before.failed_attempts if before is not None else 0)
         noted = Measurement(
             STOCK,
@@ -82,7 +88,7 @@ class Findings:
             failed_attempts=MAX_FAILED_ATTEMPTS if is_thorough or timed_out_after > 0 else failed_attempts,
             timed_out_after=timed_out_after,
             disturbed_attempts=before.disturbed_attempts if before is not None else 0,
-            samples={**(before.samples if before is not None else {}), **(samples or {})},
+            samples=samples,
         )
         self.store.put(self.context, digest, noted)
         return noted

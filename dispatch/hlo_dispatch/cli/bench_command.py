@@ -246,7 +246,7 @@ def bench_public(
             entries.append(entry)
     except KeyboardInterrupt:
         interrupted = True
-    _finish(results, entries, as_json, lambda: public.print_public(console(), entries), interrupted)
+    _finish(results, entries, as_json, lambda: public.print_public(console(), entries), interrupted, resumes=False)
     if any(entry["verdict"] != "right" for entry in entries):
         raise typer.Exit(1)
 
@@ -294,8 +294,14 @@ def bench_readme(
         module_files.write_atomically(str(path), after[path].encode())
 
 
-def _finish(results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool) -> None:
-    """Print the entries and the path of the samples; exit as interrupted where it was."""
+def _finish(
+    results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool, *, resumes: bool = True
+) -> None:
+    """Print the entries and the path of the samples; exit as interrupted where it was.
+
+    Args:
+        resumes: whether the command has --resume.
+    """
     if as_json:
         print(json.dumps({"header": results.header, "results": entries}, indent=1))
     elif entries:
@@ -303,7 +309,7 @@ def _finish(results: Any, entries: list[Any], as_json: bool, draw: Any, interrup
     if len(results):
         print(f"every sample: {results.path}", file=sys.stderr)
     if interrupted:
-        print("interrupted: what was measured is kept; --resume goes on", file=sys.stderr)
+        print(f"interrupted: what was measured is kept{'; --resume goes on' if resumes else ''}", file=sys.stderr)
         raise typer.Exit(130)
 
 

@@ -9,11 +9,11 @@ import os
 import select
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
+from typing import BinaryIO
 
 from hlo_dispatch.autotune.store import cache_directory
 from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.vendor import libraries
 from hlo_dispatch.vendor.onednn import ONEDNN
 from hlo_dispatch.vendor.onemkl import ONEMKL
@@ -21,6 +21,14 @@ from hlo_dispatch.vendor.onemkl import ONEMKL
 SECONDS = 60.0
 """Longest time of one verification; a program that runs longer stays with stock."""
 _FOLDER = "pjrt_verified"
+
+
+def _in_memory(module: bytes) -> BinaryIO:
+    """A file that ends with this process, however that ends."""
+    file = open(os.memfd_create("hlo_module"), "wb")
+    file.write(module)
+    file.flush()
+    return file
 
 
 class Verification:
@@ -49,14 +57,14 @@ class Verification:
 
     def _digest(self, rewritten: bytes) -> str:
         digest = hashlib.sha256(rewritten)
-        digest.update(f"\n{self._runtime} {libraries.identities()}".encode())
+        # A home directory may be shared by machines of several kinds.
+        digest.update(f"\n{self._runtime} {this_context().fingerprint}".encode())
         return digest.hexdigest()
 
     def _verify(self, stock: bytes, rewritten: bytes) -> str:
-        with tempfile.TemporaryDirectory(prefix="hlo-dispatch-") as folder:
-            paths = {"stock": str(Path(folder) / "stock.pb"), "rewritten": str(Path(folder) / "rewritten.pb")}
-            Path(paths["stock"]).write_bytes(stock)
-            Path(paths["rewritten"]).write_bytes(rewritten)
+        with _in_memory(stock) as stock_file, _in_memory(rewritten) as rewritten_file:
+            files = {"stock": stock_file, "rewritten": rewritten_file}
+            paths = {name: f"/proc/{os.getpid()}/fd/{file.fileno()}" for name, file in files.items()}
             process = self._process if self._process is not None else self._start()
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):

@@ -20,6 +20,7 @@ import numpy as np
 from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.autotune.run.inputs import KINDS, dtype_of, random_inputs
 from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.ir.entry_layouts import refuse_entry_layouts
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.kernels import plugin_path
@@ -36,6 +37,8 @@ _PR_SET_PDEATHSIG = 1
 def verify(client: CClient, stock: bytes, rewritten: bytes) -> str:
     """Why a rewritten module is not to be used; empty: its results are stock's."""
     module = Module.from_bytes(stock)
+    # The runtime is given no layouts with a module, and takes row-major ones.
+    refuse_entry_layouts(module)
     signature = module.entry.program_shape
     parameters = [shape_of(shape) for shape in signature.parameters]
     results = [shape_of(shape) for shape in signature.result.tuple_shapes or (signature.result,)]

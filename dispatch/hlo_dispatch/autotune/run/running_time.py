@@ -23,6 +23,8 @@ NEVER_RUN = frozenset(
 )
 # JAX's own library calls do the same work on all inputs that they succeed on; other calls may not.
 _LAPACK = "lapack_"
+# XLA's own for the largest of a row.
+_TOP_K = "TopK"
 _FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
 # A seventh of the f32 peak of two cores of an AMD EPYC (bench/results). Grouped convolutions, convolutions that are not
 # f32 and products in other types run in plain loops; those in half precision do not, whatever a processor has for them.
@@ -58,6 +60,11 @@ def running_time(module: Module, assumed_trips: int | None = None) -> float | No
 def calls_libraries(module: Module) -> bool:
     """Whether any instruction is a library call."""
     return any(is_library_call(i) for computation in module.proto.computations[:] for i in computation.instructions[:])
+
+
+def _does_the_same_work(instruction: InstructionProto) -> bool:
+    """Whether a custom-call's work does not depend on values."""
+    return is_library_call(instruction) or instruction.custom_call_target == _TOP_K
 
 
 def is_library_call(instruction: InstructionProto) -> bool:
@@ -109,7 +116,7 @@ class RunningTimes:
 
     def _instruction(self, instruction: InstructionProto, by_id: Mapping[int, InstructionProto]) -> float | None:
         opcode = instruction.opcode
-        if opcode in NEVER_RUN or (opcode == "custom-call" and not is_library_call(instruction)):
+        if opcode in NEVER_RUN or (opcode == "custom-call" and not _does_the_same_work(instruction)):
             return None
         called = instruction.called_computation_ids[:]
         if opcode == "while":
@@ -174,11 +181,11 @@ def _work(instruction: InstructionProto, operands: list[Shape]) -> float:
         groups = max(instruction.feature_group_count, instruction.batch_group_count)
         is_dense = result.element_type == "f32" and groups <= 1
         return result.elements * inner / (DENSE_PER_NANOSECOND if is_dense else PLAIN_PER_NANOSECOND)
-    if instruction.opcode == "custom-call":
+    if instruction.opcode == "custom-call" and instruction.custom_call_target != _TOP_K:
         return _library_work(instruction.custom_call_target, operands)
     if instruction.opcode == "reduce-window":
         elements *= math.prod(dimension.size for dimension in instruction.window.dimensions)
-    if instruction.opcode == "sort":
+    if instruction.opcode in ("sort", "custom-call"):
         elements *= max(1, math.ceil(math.log2(elements))) * 10
     return elements * _COSTLY.get(instruction.opcode, 1) / ELEMENTS_PER_NANOSECOND
 

@@ -31,6 +31,9 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number
 from hlo_dispatch.pattern.table import AnchorKind
 
+_MOST_FUNCTIONS = 20_000
+"""Functions that are remembered: programs may have new constants in each compile."""
+
 
 class EpilogueFinder:
     """Grows epilogue chains from the activations and binaries of a table that each anchor's entry allows.
@@ -140,6 +143,8 @@ class EpilogueFinder:
     def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> tuple[int, tuple[PostOp, ...]] | None:
         """The recognized exit of the region, and the post-ops of its activation; cached by function."""
         key = (entry.activations, region.structure())
+        if len(self._known_functions) >= _MOST_FUNCTIONS:
+            self._known_functions.clear()
         if key not in self._known_functions:
             found = self._recognise(region, self._recogniser.restricted(entry.activations))
             self._known_functions[key] = None if found is None else (found[0], _post_ops(found[1]))

@@ -18,9 +18,12 @@ from hlo_dispatch.pattern.constraints import is_row_major
 
 TOP_K = "TopK"
 """The target of XLA's own custom-call for the largest of a row, in total order, the largest first."""
-_INTEGERS = np.array([-(2**31), -7, -1, 0, 1, 7, 2**31 - 1], np.int32)
+# Powers of two and their neighbours: a comparison may look at some bits only.
+_POWERS = np.array([sign * (2**bit + step) for bit in range(31) for step in (-1, 0, 1) for sign in (-1, 1)], np.int32)
+_INTEGERS = np.unique(np.concatenate([_POWERS, np.array([-(2**31), -7, 7, 2**31 - 1], np.int32)]))
+_NUMBERS = np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32)
 _KEYS = {
-    "f32": np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32),
+    "f32": np.concatenate([_NUMBERS, _INTEGERS.view(np.float32)]),
     "s32": _INTEGERS,
 }
 _TYPES = {"f32": np.float32, "s32": np.int32, "pred": np.bool_}
@@ -48,6 +51,8 @@ def order_of_rows(node: Node, graph: FlatGraph) -> Order | None:
 
     Equal keys keep their order. What goes along with the keys has 32 bits, and the comparison does not look at it.
     """
+    if not node.operands or len(node.proto.called_computation_ids) != 1:
+        return None
     keys, *others = node.operands
     if not all(is_row_major(operand.shape) for operand in node.operands) or keys.shape.element_type not in _KEYS:
         return None
@@ -87,7 +92,8 @@ def _key(numbers: Any, order: Order) -> Any:
     if numbers.dtype == np.int32:
         return numbers
     if not order.total_order:
-        numbers = np.where(np.isnan(numbers), np.float32(np.nan), numbers + np.float32(0))
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            numbers = np.where(np.isnan(numbers), np.float32(np.nan), numbers + np.float32(0))
     bits: Any = numbers.view(np.int32)
     turned: Any = np.where(bits < 0, bits ^ _ALL_BUT_SIGN, bits)
     return turned
