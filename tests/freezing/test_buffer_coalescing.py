@@ -19,6 +19,7 @@ from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.partition import buffer_coalescing
 from hlo_dispatch.passes.partition.buffer_coalescing import COALESCED_SHARE, coalesce_buffers
+from hlo_dispatch.process.machine import this_machine
 from processor import lacks
 
 LAYERS = 4
@@ -83,7 +84,8 @@ def test_small_values_are_one_argument(monkeypatch: pytest.MonkeyPatch, dtype: s
     assert len(together(fast)) == 1, fast.report
     assert not together(one_by_one)
     count = int(together(fast)[0].split()[0])
-    assert count >= LAYERS
+    # Where bf16 has no instructions, some biases are XLA's to add.
+    assert count >= (LAYERS if dtype == "float32" or "avx512_bf16" in this_machine().features else 2)
     assert arguments(fast) == arguments(one_by_one) - count + 1
     padding = 64 * arguments(one_by_one)
     assert one_by_one.nbytes <= fast.nbytes <= one_by_one.nbytes + padding

@@ -113,8 +113,17 @@ def _logits(dtype: str) -> dict[str, Any]:
 def _sorts(dtype: str) -> dict[str, Any]:
     """Rows of keys, and their places."""
     roles = ("keys", "places", "sorted_keys", "sorted_places")
-    rows = {"dims": [8, 32000], "strides": [32000, 1]}
-    return {"type": dtype} | {f"{role}_{key}": value for role in roles for key, value in rows.items()}
+    return {"type": dtype} | {f"{role}_{key}": value for role in roles for key, value in _rows([8, 32000]).items()}
+
+
+def _largest(dtype: str) -> dict[str, Any]:
+    """The fifty largest of rows of logits."""
+    found = {f"{role}_{key}": value for role in ("largest", "places") for key, value in _rows([8, 50]).items()}
+    return {"type": dtype} | {f"values_{key}": value for key, value in _rows([8, 32000]).items()} | found
+
+
+def _rows(dims: list[int]) -> dict[str, list[int]]:
+    return {"dims": dims, "strides": [dims[1], 1]}
 
 
 def _sequences(dtype: str) -> dict[str, Any]:
@@ -178,6 +187,7 @@ SAMPLES = (
     Sample(_LOW[:2], _sequences),
     Sample(_LOW[:2], _logits),
     Sample(_LOW[:1], _sorts),
+    Sample(_LOW[:1], _largest),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),

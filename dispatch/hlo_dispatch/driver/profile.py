@@ -152,7 +152,7 @@ class _CountingEpilogueFinder(EpilogueFinder):
         step = super()._activation(region, entry, destination)
         seconds = time.perf_counter() - start
         known = self._recall(region, entry)
-        kind, name = ("activation", known[1].name) if known is not None else ("function", "unknown")
+        kind, name = ("activation", known.activation) if known is not None else ("function", "unknown")
         self._profile.count(kind, name, seconds, hit=step is not None)
         return step
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
+from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import is_widening
@@ -35,6 +36,15 @@ _MOST_FUNCTIONS = 20_000
 """Functions that are remembered: programs may have new constants in each compile."""
 
 
+class KnownFunction(NamedTuple):
+    """A function of an elementwise region that an activation of the table computes."""
+
+    exit: int
+    """Where it ends, among the region's nodes."""
+    activation: str
+    post_ops: tuple[PostOp, ...]
+
+
 class EpilogueFinder:
     """Grows epilogue chains from the activations and binaries of a table that each anchor's entry allows.
 
@@ -44,7 +54,7 @@ class EpilogueFinder:
     def __init__(self, recogniser: Recogniser, binaries: Mapping[str, Binary]) -> None:
         self._recogniser = recogniser
         self._binaries = binaries
-        self._known_functions: dict[tuple[object, ...], tuple[int, tuple[PostOp, ...]] | None] = {}
+        self._known_functions: dict[tuple[object, ...], KnownFunction | None] = {}
 
     def grow(
         self,
@@ -138,16 +148,18 @@ class EpilogueFinder:
     ) -> Step | None:
         """The step for the furthest exit of the region that is an activation that the entry allows."""
         known = self._recall(region, entry)
-        return None if known is None else Step(region.nodes[: known[0] + 1], known[1], destination)
+        return None if known is None else Step(region.nodes[: known.exit + 1], known.post_ops, destination)
 
-    def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> tuple[int, tuple[PostOp, ...]] | None:
-        """The recognized exit of the region, and the post-ops of its activation; cached by function."""
+    def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> KnownFunction | None:
+        """The recognized function of the region; cached."""
         key = (entry.activations, region.structure())
         if len(self._known_functions) >= _MOST_FUNCTIONS:
             self._known_functions.clear()
         if key not in self._known_functions:
             found = self._recognise(region, self._recogniser.restricted(entry.activations))
-            self._known_functions[key] = None if found is None else (found[0], _post_ops(found[1]))
+            self._known_functions[key] = (
+                None if found is None else KnownFunction(found[0], found[1].name, _post_ops(found[1]))
+            )
         return self._known_functions[key]
 
     def _recognise(self, region: ElementwiseRegion, recogniser: Recogniser) -> tuple[int, Recognised] | None:

@@ -6,7 +6,7 @@ XLA's TopK, a custom-call of a row's values, has such a comparison, too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -91,12 +91,17 @@ def _key(numbers: Any, order: Order) -> Any:
     """Integers in the order of the numbers."""
     if numbers.dtype == np.int32:
         return numbers
-    if not order.total_order:
-        with np.errstate(invalid="ignore"):  # signalling NaN
-            numbers = np.where(np.isnan(numbers), np.float32(np.nan), numbers + np.float32(0))
-    bits: Any = numbers.view(np.int32)
-    turned: Any = np.where(bits < 0, bits ^ _ALL_BUT_SIGN, bits)
-    return turned
+    ordered = numbers if order.total_order else _without_signs(numbers)
+    bits: Any = ordered.view(np.int32)
+    turned: Any = bits ^ _ALL_BUT_SIGN
+    return cast("Any", np.where(bits < 0, turned, bits))
+
+
+def _without_signs(numbers: Any) -> Any:
+    """With 0 for -0, and one NaN."""
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        positive: Any = numbers + np.float32(0)
+    return cast("Any", np.where(np.isnan(numbers), np.float32(np.nan), positive))
 
 
 def _value(instruction: InstructionProto, operands: list[Any]) -> Any:
