@@ -101,7 +101,7 @@ $(STAMP): $(SOURCES)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || \
 	  { echo "creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "installing hlo-dispatch and what it needs into $(VENV) (the first time takes some minutes)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile -e '.[models,dev]' \
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile -e '.[models,dev,host]' \
 	  | tee $(VENV)/install.log \
 	  | awk '/^ *Downloading .*[0-9][0-9]\.[0-9] MB/ { n = split($$2, part, "/"); print "  download " part[n] " " $$3 " " $$4; fflush() } \
 	         /Installing build dependencies: started/ { print "  preparing the build of the kernels"; fflush() } \

@@ -12,11 +12,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
 from hlo_dispatch import kernels
+from hlo_dispatch.demo.timing import interleaved
 
 
 def export(folder: Path, size: int, runs: int) -> None:
@@ -43,20 +43,19 @@ def export(folder: Path, size: int, runs: int) -> None:
     with hlo_dispatch.enabled():
         dispatched = jax.jit(forward, keep_unused=True).lower(x, weights).compile()
     np.save(folder / "expected.npy", expected)
-    times = interleaved({"JAX": lambda: stock(x, weights), "JAX, dispatched": lambda: dispatched(x, weights)}, runs)
+    programs = {
+        "JAX": lambda: np.asarray(stock(x, weights)),
+        "JAX, dispatched": lambda: np.asarray(dispatched(x, weights)),
+    }
+    times = milliseconds(programs, runs)
     times["difference"] = float(np.abs(np.asarray(dispatched(x, weights)) - expected).max())
     (folder / "jax.json").write_text(json.dumps(times))
 
 
-def interleaved(programs, runs: int) -> dict[str, float]:
-    """Median milliseconds of each."""
-    times = {name: [] for name in programs}
-    for _ in range(runs):
-        for name, program in programs.items():
-            start = time.perf_counter()
-            np.asarray(program())
-            times[name].append((time.perf_counter() - start) * 1e3)
-    return {name: round(median(values[len(values) // 5 :]), 2) for name, values in times.items()}
+def milliseconds(programs, runs: int) -> dict[str, float]:
+    """Median milliseconds of each, in turns."""
+    times = interleaved(programs, seconds=float("inf"), rounds=runs)
+    return {name: round(timing.median * 1e3, 2) for name, timing in times.items()}
 
 
 def host(folder: Path, runtime: str, runs: int) -> dict[str, float | str]:
@@ -84,7 +83,7 @@ def host(folder: Path, runtime: str, runs: int) -> dict[str, float | str]:
 
         programs[name] = run
         found[f"{name}, difference"] = float(np.abs(run().reshape(expected.shape) - expected).max())
-    found |= interleaved(programs, runs)
+    found |= milliseconds(programs, runs)
     library = ctypes.CDLL(str(kernels.plugin_path()))
     library.hlo_dispatch_pjrt_failure.restype = ctypes.c_char_p
     found["failure"] = library.hlo_dispatch_pjrt_failure().decode()

@@ -136,6 +136,13 @@ HLO_DISPATCH_INLINE Vector Tanh(Vector x) {
   return x * p / q;
 }
 
+// Whether a comparison of vectors is true in any lane.
+HLO_DISPATCH_INLINE bool HasAny(Bits compared) {
+  int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= compared[i];
+  return any != 0;
+}
+
 HLO_DISPATCH_INLINE float FromBits(uint32_t bits) {
   float value;
   __builtin_memcpy(&value, &bits, 4);

@@ -34,11 +34,6 @@ std::string Header() {
   return header + "\n";
 }
 
-// An executable's bytes, for as long as the host wants them.
-struct Serialized {
-  std::string bytes;
-};
-
 // The bytes behind a header; throws a sentence where it is another one's.
 std::string_view Unwrapped(std::string_view bytes) {
   if (bytes.substr(0, kMagic.size()) != kMagic)
@@ -76,19 +71,19 @@ Error* PlatformVersionOf(Place place, PlatformVersion* arguments) {
 
 Error* SerializeExecutable(Serialize* arguments) {
   if (Error* error = Runtime::Get().Call(kSerialize, arguments)) return error;
-  std::unique_ptr<Serialized> made;
+  std::unique_ptr<std::string> made;
   try {
-    made = std::make_unique<Serialized>(Serialized{Header().append(arguments->bytes, arguments->bytes_size)});
+    made = std::make_unique<std::string>(Header().append(arguments->bytes, arguments->bytes_size));
   } catch (...) {
     arguments->deleter(arguments->serialized);
     throw;
   }
   arguments->deleter(arguments->serialized);
-  Serialized* kept = made.release();
-  arguments->bytes = kept->bytes.data();
-  arguments->bytes_size = kept->bytes.size();
+  std::string* kept = made.release();  // for as long as the host wants it
+  arguments->bytes = kept->data();
+  arguments->bytes_size = kept->size();
   arguments->serialized = kept;
-  arguments->deleter = [](void* serialized) { delete static_cast<Serialized*>(serialized); };
+  arguments->deleter = [](void* serialized) { delete static_cast<std::string*>(serialized); };
   return nullptr;
 }
 

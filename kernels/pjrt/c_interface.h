@@ -49,10 +49,6 @@ struct ErrorCode : Arguments {
   int code;  // out
 };
 
-struct ErrorPayloads : Arguments {
-  const Error* error;
-};
-
 struct Program : Arguments {
   char* code;
   size_t code_size;

@@ -9,7 +9,7 @@
 namespace hlo_dispatch::pjrt {
 
 // absl's codes.
-inline constexpr int kResourceExhausted = 8, kFailedPrecondition = 9, kUnimplemented = 12;
+inline constexpr int kResourceExhausted = 8, kFailedPrecondition = 9;
 
 Error* NewError(int code, std::string message);
 bool IsOurs(const Error* error);

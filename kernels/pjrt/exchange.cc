@@ -1,7 +1,7 @@
 #include "pjrt/exchange.h"
 
 #include <cstdlib>
-#include <mutex>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -126,8 +126,9 @@ Error* CompileAndExchange(typename Way::Given* arguments) {
   given.program = &program;
   if (Error* error = Runtime::Get().Call(Way::kCompilePlace, &given)) return error;
   arguments->executable = given.executable;
-  if (IsOff() || !IsForOneDevice({arguments->options, arguments->options_size})) return nullptr;
+  if (IsOff()) return nullptr;
   try {
+    if (!IsForOneDevice({arguments->options, arguments->options_size})) return nullptr;
     Count(Exchange<Way>(arguments) ? Outcome::kDispatched : Outcome::kUnchanged);
   } catch (const std::string& sentence) {
     CountFailure(sentence);

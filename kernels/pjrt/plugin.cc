@@ -52,11 +52,12 @@ Error* InitializePlugin(Arguments* arguments) {
 }
 
 Error* ExecuteWithOptions(Arguments* arguments) {
-  Widest<Execute> given(*As<Execute>(arguments));
-  if (given.options == nullptr || !IsShort(given.options->struct_size, kExecuteOptionsSize)) {
+  Arguments* brought = As<Execute>(arguments)->options;
+  if (brought == nullptr || !IsShort(brought->struct_size, kExecuteOptionsSize)) {
     return Runtime::Get().Call(kExecute, arguments);
   }
-  Widened options(given.options);
+  Widest<Execute> given(*As<Execute>(arguments));
+  Widened options(brought);
   given.options = options.get();
   return Runtime::Get().Call(kExecute, &given);
 }

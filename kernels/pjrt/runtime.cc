@@ -6,12 +6,11 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <vector>
 
+#include "common/ffi.h"
 #include "hlo_dispatch/kernels.h"
-#include "xla/ffi/api/c_api.h"
 
 namespace hlo_dispatch::pjrt {
 

@@ -1,59 +1,10 @@
 #include "pjrt/wire.h"
 
+#include "common/wire.h"
+
 namespace hlo_dispatch::pjrt {
 
 namespace {
-
-// One field after the other.
-class Reader {
- public:
-  explicit Reader(std::string_view rest) : rest_(rest) {}
-
-  // Whether there was another one.
-  bool Next() {
-    uint64_t tag = 0;
-    if (rest_.empty() || !Varint(&tag)) return false;
-    number = tag >> 3;
-    bytes = {};
-    integer = 0;
-    switch (tag & 7) {
-      case 0:
-        return Varint(&integer);
-      case 1:
-        return Skip(8);
-      case 2:
-        return Varint(&integer) && Skip(integer);
-      case 5:
-        return Skip(4);
-      default:
-        return false;
-    }
-  }
-
-  uint64_t number = 0, integer = 0;
-  std::string_view bytes;
-
- private:
-  bool Varint(uint64_t* value) {
-    *value = 0;
-    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(rest_.front());
-      rest_.remove_prefix(1);
-      *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if ((byte & 0x80) == 0) return true;
-    }
-    return false;
-  }
-
-  bool Skip(uint64_t count) {
-    if (count > rest_.size()) return false;
-    bytes = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return true;
-  }
-
-  std::string_view rest_;
-};
 
 // Numbers of fields in XLA's protos.
 constexpr uint64_t kModule = 1, kBuildOptions = 3, kReplicas = 4, kPartitions = 5;
@@ -62,15 +13,17 @@ constexpr uint64_t kModule = 1, kBuildOptions = 3, kReplicas = 4, kPartitions = 
 
 std::optional<std::string_view> BytesField(std::string_view message, uint64_t number) {
   std::optional<std::string_view> found;
-  for (Reader reader(message); reader.Next();) {
-    if (reader.number == number) found = reader.bytes;
+  WireReader reader(message);
+  for (WireField field; reader.Next(&field);) {
+    if (field.number == number) found = field.bytes;
   }
   return found;
 }
 
 uint64_t IntegerField(std::string_view message, uint64_t number, uint64_t otherwise) {
-  for (Reader reader(message); reader.Next();) {
-    if (reader.number == number) otherwise = reader.integer;
+  WireReader reader(message);
+  for (WireField field; reader.Next(&field);) {
+    if (field.number == number) otherwise = field.integer;
   }
   return otherwise;
 }

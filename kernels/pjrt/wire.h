@@ -9,7 +9,7 @@
 
 namespace hlo_dispatch::pjrt {
 
-// The last value of a field of bytes; none where it is absent, or the message is damaged before it.
+// The last value of a field of bytes; none where it is absent. These throw where a message is damaged.
 std::optional<std::string_view> BytesField(std::string_view message, uint64_t number);
 // The last value of a field of integers, or `otherwise`.
 uint64_t IntegerField(std::string_view message, uint64_t number, uint64_t otherwise);

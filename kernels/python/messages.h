@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/wire.h"
 #include "python/interop.h"
-#include "python/wire.h"
 
 namespace hlo_dispatch::python {
 

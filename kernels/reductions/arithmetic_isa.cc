@@ -25,12 +25,6 @@ constexpr int kVectors = 4;
 // Numbers among which the largest is searched once more, element by element.
 constexpr int64_t kBlock = 16 * kVectors * kLanes;
 
-HLO_DISPATCH_INLINE bool HasAny(Bits bits) {
-  int32_t any = 0;
-  for (int i = 0; i < kLanes; ++i) any |= bits[i];
-  return any != 0;
-}
-
 // The maximum of a block, where none of its numbers is NaN; else NaN.
 template <typename Type>
 HLO_DISPATCH_INLINE float Maximum(const typename Type::Element* from, int64_t count) {

@@ -22,12 +22,6 @@ HLO_DISPATCH_INLINE Bits Above(const AnySigned* bits, int32_t bound) {
   return Ordered<Bits>(*reinterpret_cast<const UnalignedBits*>(bits)) > bound;
 }
 
-HLO_DISPATCH_INLINE bool HasAny(Bits bits) {
-  int32_t any = 0;
-  for (int i = 0; i < kLanes; ++i) any |= bits[i];
-  return any != 0;
-}
-
 int64_t FirstAbove(const float* numbers, int64_t begin, int64_t count, int32_t bound) {
   const auto* bits = reinterpret_cast<const AnySigned*>(numbers);
   for (; begin + kVectors * kLanes <= count; begin += kVectors * kLanes) {

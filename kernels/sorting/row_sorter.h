@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/attributes.h"
 
@@ -19,6 +21,11 @@ inline Numbered Number(uint32_t ordered, int64_t place) {
 }
 inline uint32_t PlaceOf(Numbered element) { return static_cast<uint32_t>(element); }
 inline uint32_t KeyOfElement(Numbered element) { return static_cast<uint32_t>(element >> 32); }
+
+// The bits of a float as a number in their order: -NaN, -inf, ..., -0, 0, ..., inf, NaN; and back.
+inline constexpr uint32_t kSign = 0x80000000u;
+inline uint32_t OfBits(uint32_t bits) { return (bits & kSign) != 0 ? ~bits : bits | kSign; }
+inline uint32_t BitsOf(uint32_t ordered) { return (ordered & kSign) != 0 ? ordered ^ kSign : ~ordered; }
 
 // Memory for a row, used again for the next.
 class RowSorter {
@@ -62,7 +69,7 @@ void CheckRows(const Attributes& attributes, const std::string& role, const std:
 // Rows of an operand, at least one, and columns that s32 can number. Throws where it has others.
 struct Rows {
   std::vector<int64_t> dims;
-  int64_t rows, columns;
+  int64_t rows, columns, bytes;
 };
 Rows ReadRows(const Attributes& attributes, const std::string& role);
 // How many rows of so many columns are handed to a thread together.

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "common/checked.h"
 #include "common/failure.h"
 #include "common/family.h"
 #include "common/routine.h"
@@ -21,11 +20,9 @@ namespace hlo_dispatch::sorting {
 
 namespace {
 
-constexpr uint32_t kSign = 0x80000000u, kInfinity = 0x7f800000u;
+constexpr uint32_t kInfinity = 0x7f800000u;
 
 enum class Order { kIntegers, kNumbers, kBits };
-
-uint32_t OfBits(uint32_t bits) { return (bits & kSign) != 0 ? ~bits : bits | kSign; }
 
 uint32_t OfNumber(uint32_t bits) {
   float key;
@@ -52,15 +49,14 @@ class Sort final : public Routine {
     order_ = type == xla::ffi::S32 ? Order::kIntegers : is_total ? Order::kBits : Order::kNumbers;
     flipped_ = Flag(attributes, "descending") ? ~uint32_t{0} : 0;
     CheckRows(attributes, "sorted_keys", shape_.dims);
-    const int64_t bytes = shape_.rows * shape_.columns * static_cast<int64_t>(sizeof(float));
-    operands_ = {{"keys", type, bytes}};
-    results_ = {{"sorted_keys", type, bytes}};
+    operands_ = {{"keys", type, shape_.bytes}};
+    results_ = {{"sorted_keys", type, shape_.bytes}};
     if constexpr (kHasPlaces) {
       const xla::ffi::DataType along =
           TypeOf(attributes.Has("places_type") ? attributes.Text("places_type") : "s32", "places_type");
       for (const char* role : {"places", "sorted_places"}) CheckRows(attributes, role, shape_.dims);
-      operands_.push_back({"places", along, bytes});
-      results_.push_back({"sorted_places", along, bytes});
+      operands_.push_back({"places", along, shape_.bytes});
+      results_.push_back({"sorted_places", along, shape_.bytes});
     }
   }
 
@@ -105,7 +101,7 @@ class Sort final : public Routine {
   uint32_t KeyOf(Numbered element, const uint32_t* keys) const {
     const uint32_t ordered = KeyOfElement(element) ^ flipped_;
     if (order_ == Order::kIntegers) return ordered ^ kSign;
-    const uint32_t bits = (ordered & kSign) != 0 ? ordered ^ kSign : ~ordered;
+    const uint32_t bits = BitsOf(ordered);
     const bool is_known = order_ == Order::kBits || (bits != 0 && (bits & ~kSign) <= kInfinity);
     return is_known ? bits : keys[PlaceOf(element)];
   }

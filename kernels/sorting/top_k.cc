@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "common/checked.h"
 #include "common/failure.h"
 #include "common/family.h"
 #include "common/processor.h"
@@ -22,27 +21,27 @@ namespace hlo_dispatch::sorting {
 
 namespace {
 
-// With more of a row than one of so many, sorting all of it by digits is faster than comparing them.
+// With more of a row than one of so many, all of it is sorted by digits: an estimate.
 constexpr int64_t kFewest = 16;
-// Found elements that are kept before those that cannot be among the result are dropped.
+// Found elements that are kept before those that cannot be among the result are dropped: an estimate, too.
 constexpr int64_t kLeastKept = 256;
 
 // The largest first.
 uint32_t Descending(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
-  return bits >> 31 != 0 ? bits : ~bits & 0x7fffffff;
+  return ~OfBits(bits);
 }
 
 float ValueOf(uint32_t descending) {
-  const uint32_t bits = descending >> 31 != 0 ? descending : ~descending & 0x7fffffff;
+  const uint32_t bits = BitsOf(~descending);
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
 
 // As the search compares.
-int32_t SignedOf(uint32_t descending) { return static_cast<int32_t>(~descending ^ 0x80000000u); }
+int32_t SignedOf(uint32_t descending) { return static_cast<int32_t>(~descending ^ kSign); }
 
 class TopK final : public Routine {
  public:
@@ -61,7 +60,7 @@ class TopK final : public Routine {
     std::vector<int64_t> expected = shape_.dims;
     expected.back() = k_;
     for (const char* role : {"largest", "places"}) CheckRows(attributes, role, expected);
-    operands_ = {{"values", xla::ffi::F32, shape_.rows * shape_.columns * kBytes}};
+    operands_ = {{"values", xla::ffi::F32, shape_.bytes}};
     results_ = {{"largest", xla::ffi::F32, shape_.rows * k_ * kBytes},
                 {"places", xla::ffi::S32, shape_.rows * k_ * kBytes}};
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,10 @@ class FakeClient:
         self.changes = {STOCK: stock, REWRITTEN: rewritten}
         self.runs = 0
 
-    def run(self, module: bytes, inputs: Sequence[Any], types: Sequence[str], results: int) -> list[bytes]:
+    def loaded(self, module: bytes) -> AbstractContextManager[bytes]:
+        return nullcontext(module)
+
+    def execute(self, module: bytes, inputs: Sequence[Any], types: Sequence[str], results: int) -> list[bytes]:
         assert (list(types), results) == (["f32", "f32"], 1)
         self.runs += 1
         product = np.maximum(inputs[0] @ inputs[1], 0)

@@ -219,6 +219,16 @@ def test_samples_of_variants_that_are_not_tried_again_stay(store: Store) -> None
     assert known.samples == {"one": second, "other": first}
 
 
+def test_what_does_not_end_replaces_a_provisional_measurement(store: Store) -> None:
+    findings = Findings(store, this_context(), timed=True)
+    findings.stored("a", BUSY)
+    findings.failed("a", Names("", "", ""), is_thorough=False, timed_out_after=9)
+    known = store.get(this_context(), "a")
+    assert known is not None
+    assert known.timed_out_after == 9
+    assert not known.is_worth_remeasuring
+
+
 def test_a_lasting_measurement_is_not_replaced(store: Store) -> None:
     here = this_context()
     store.put(here, "a", BUSY)

@@ -103,8 +103,6 @@ class FlatGraph:
         """The static values (binding_time.py); none unless the caller froze parameters."""
 
         def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
-            if identifier not in module.computations:
-                raise LookupError(f"a fusion calls computation {identifier}, which is not there")
             return _message_and_instructions(module.computations[identifier])
 
         try:

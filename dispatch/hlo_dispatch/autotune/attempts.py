@@ -29,8 +29,6 @@ class Attempts:
     postponed: set[str]
     """Digests that this compile had no time for."""
     is_thorough: bool
-    is_resumed: bool = False
-    """Whether an earlier compile could not finish the module."""
     count: int = 0
 
     def has_ended(self, digest: str) -> bool:

@@ -335,7 +335,8 @@ def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str,
 
 def _rank(measured: Measurement) -> int:
     """Rank of a measurement, the column `thorough`: a lower one does not replace a higher one."""
-    if measured.provisional:
+    # What never ended is not to be tried again, whatever a busy machine said of it before.
+    if measured.provisional or (measured.timed_out_after > 0 and not measured.thorough):
         return -1
     return -2 if measured.failed_attempts and not measured.thorough else int(measured.thorough)
 

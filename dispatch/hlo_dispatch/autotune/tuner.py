@@ -95,6 +95,8 @@ class Tuner:
     _postponed: set[str] = field(default_factory=set[str])
     """Digests that this compile had no time for."""
     _reached_all: bool = True
+    _is_resumed: bool = False
+    """Whether an earlier compile could not finish the module."""
     _had_time: bool = False
     """Whether this compile measured anything, or found it measured meanwhile."""
     _reserved: float = 0.0
@@ -112,7 +114,7 @@ class Tuner:
 
     def resume(self) -> None:
         """Extend the budget of a continued module, so that two compiles finish it."""
-        self._attempts.is_resumed = True
+        self._is_resumed = True
         if self.budget is not None:
             self._deadline = self._deadline.earlier(-(RESUMED_BUDGETS - 1) * self.budget)
 
@@ -232,7 +234,7 @@ class Tuner:
         """Run the whole-program trial, before measuring regions or, if all of them were reached, after that."""
         remaining = self.remaining_seconds()
         # Without a budget every region is reached, and the final trial follows anyway.
-        has_all = self._reached_all or self._attempts.is_resumed
+        has_all = self._reached_all or self._is_resumed
         is_superfluous = not has_all if is_final else self.budget is None
         known = self.knowledge.get(program)
         is_given_up = known is not None and known.failed_attempts > 0 and self._is_sufficient(known)
@@ -256,7 +258,7 @@ class Tuner:
                     Names(whole_program_trial.PROGRAM, "", whole_program_trial.ALL_KERNELS),
                     lambda: self._compared(stock, variants, before, is_final=is_final, is_hurried=is_hurried),
                     is_repeated=not is_final,
-                    is_last=self._attempts.is_resumed,
+                    is_last=self._is_resumed,
                 )
             self.step("", 0, 0, 0.0)
         if measured is not None:

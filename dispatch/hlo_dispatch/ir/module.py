@@ -23,6 +23,13 @@ from hlo_dispatch.process.native import native
 SMALL_CALL = "xla_cpu_small_call"
 
 
+class Computations(dict[int, ComputationProto]):
+    """The computations of a module by id."""
+
+    def __missing__(self, identifier: int) -> ComputationProto:
+        raise ModuleError(f"computation {identifier} is called and not there")
+
+
 class Module:
     """A parsed `HloModuleProto` with its computations by id."""
 
@@ -30,7 +37,7 @@ class Module:
         """`attributes`: of the kernel calls that passes have made, by text."""
         self.proto = proto
         self._attributes: dict[str, Attributes] = {} if attributes is None else attributes
-        self.computations: dict[int, ComputationProto] = {}
+        self.computations = Computations()
         """By id, callees before callers."""
         self._opcodes: frozenset[str] | None = None
         self._source: bytes | None = None
@@ -129,7 +136,7 @@ class Module:
         Args:
             added: opcodes of the instructions that are new; None: unknown.
         """
-        self.computations = {c.id: c for c in self.proto.computations[:]}
+        self.computations = Computations({c.id: c for c in self.proto.computations[:]})
         self._opcodes = None if added is None or self._opcodes is None else self._opcodes | added
         self._control_flow = self._source = None
 

@@ -6,8 +6,9 @@ word, too. So a call is an array of words.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,15 @@ class CClient:
         Raises:
             PjrtError: the runtime does not compile or run it.
         """
+        with self.loaded(module) as executable:
+            return self.execute(executable, inputs, element_types, results)
+
+    @contextlib.contextmanager
+    def loaded(self, module: bytes) -> Generator[int, None, None]:
+        """The executable of a serialized HloModuleProto, for as long as the block lasts. Raises PjrtError."""
         executable = self.compile(module)
         try:
-            return self.execute(executable, inputs, element_types, results)
+            yield executable
         finally:
             self.call(_DESTROY_EXECUTABLE, executable)
 

@@ -76,10 +76,12 @@ def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]
 
 
 def _sort(match: Match, _: Machine) -> tuple[bool, str]:
-    """The verdict for sorts and TopK: of short rows, comparing takes no longer."""
+    """The verdict for sorts: of short rows, comparing takes no longer. TopK has the same bound, an estimate."""
     length = match.operands[0].sizes[-1]
     if length < SHORTEST_SORTED:
         return False, f"rows of {length:,} keys are too short for a gain"
+    if match.name == "top_k":
+        return True, "the kernel reads a row by vectors, and keeps what is above a bound"
     return True, "XLA calls a comparison for each two keys; the kernel compares none"
 
 

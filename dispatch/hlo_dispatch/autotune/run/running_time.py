@@ -15,6 +15,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.match.routines.sort import TOP_K
 
 # Ops with side effects must not be repeated.
 NEVER_RUN = frozenset(
@@ -23,8 +24,6 @@ NEVER_RUN = frozenset(
 )
 # JAX's own library calls do the same work on all inputs that they succeed on; other calls may not.
 _LAPACK = "lapack_"
-# XLA's own for the largest of a row.
-_TOP_K = "TopK"
 _FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
 # A seventh of the f32 peak of two cores of an AMD EPYC (bench/results). Grouped convolutions, convolutions that are not
 # f32 and products in other types run in plain loops; those in half precision do not, whatever a processor has for them.
@@ -64,7 +63,7 @@ def calls_libraries(module: Module) -> bool:
 
 def _does_the_same_work(instruction: InstructionProto) -> bool:
     """Whether a custom-call's work does not depend on values."""
-    return is_library_call(instruction) or instruction.custom_call_target == _TOP_K
+    return is_library_call(instruction) or instruction.custom_call_target == TOP_K
 
 
 def is_library_call(instruction: InstructionProto) -> bool:
@@ -181,7 +180,7 @@ def _work(instruction: InstructionProto, operands: list[Shape]) -> float:
         groups = max(instruction.feature_group_count, instruction.batch_group_count)
         is_dense = result.element_type == "f32" and groups <= 1
         return result.elements * inner / (DENSE_PER_NANOSECOND if is_dense else PLAIN_PER_NANOSECOND)
-    if instruction.opcode == "custom-call" and instruction.custom_call_target != _TOP_K:
+    if is_library_call(instruction):
         return _library_work(instruction.custom_call_target, operands)
     if instruction.opcode == "reduce-window":
         elements *= math.prod(dimension.size for dimension in instruction.window.dimensions)

@@ -178,23 +178,25 @@ def _has_swapped_operands(node: Node, around: Surroundings) -> bool:
     if node.proto.feature_group_count > 1 or node.proto.batch_group_count > 1 or not 1 <= len(window) <= 3:
         return False
     long = [dimension for dimension in window if dimension.size > 1]
-    if long and _dilates_window(node):
+    if _dilates_window(node):
         return all(dimension.window_reversal for dimension in long)
     # An image of one position needs no turning, and crops its kernel to the one place that they meet.
     is_cropped = any(dimension.padding_low < 0 or dimension.padding_high < 0 for dimension in window)
     is_turned = all(dimension.window_reversal for dimension in long) if long else is_cropped
+    if not is_turned:
+        return False
     # A program may well read a small window backwards, and then the other operand is the image and no kernel.
     weights, _, _ = convolution_views(node)
     views = peeled_window_views(weights, len(window), PEEL_CONVERTS_AND_LAYOUTS, around.results)
-    return is_turned and any(is_backwards for _, is_backwards in views)
+    return any(is_backwards for _, is_backwards in views)
 
 
 def _has_swapped_forward_operands(node: Node, around: Surroundings) -> bool:
-    return _has_swapped_operands(node, around) and not _dilates_window(node)
+    return not _dilates_window(node) and _has_swapped_operands(node, around)
 
 
 def _has_swapped_transposed_operands(node: Node, around: Surroundings) -> bool:
-    return _has_swapped_operands(node, around) and _dilates_window(node)
+    return _dilates_window(node) and _has_swapped_operands(node, around)
 
 
 def _dilates_window(node: Node) -> bool:

@@ -22,7 +22,7 @@ from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
-from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows
+from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows, sorts_rows
 from hlo_dispatch.pattern import Routine, Table
 
 _MAX_SOURCES = 64
@@ -59,12 +59,10 @@ class RoutineFinder:
         """The table's routine for the instruction, one of `opcodes`, and its element type."""
         if node.opcode == "custom-call":
             target = node.proto.custom_call_target
-            return None if target == TOP_K and order_of_rows(node, graph) is None else self._by_target.get(target)
+            return None if target == TOP_K and not sorts_rows(node, graph) else self._by_target.get(target)
         dtype = node.operands[0].shape.element_type
         for routine in self._by_opcode[node.opcode]:
-            if node.opcode == "sort" and (
-                len(node.operands) != len(routine.operands) or order_of_rows(node, graph) is None
-            ):
+            if node.opcode == "sort" and not (len(node.operands) == len(routine.operands) and sorts_rows(node, graph)):
                 continue
             if node.opcode == "dot" and (dtype not in routine.numerics or not stands_alone(node, graph)):
                 continue

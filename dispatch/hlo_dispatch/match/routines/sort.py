@@ -18,14 +18,22 @@ from hlo_dispatch.pattern.constraints import is_row_major
 
 TOP_K = "TopK"
 """The target of XLA's own custom-call for the largest of a row, in total order, the largest first."""
-# Powers of two and their neighbours: a comparison may look at some bits only.
-_POWERS = np.array([sign * (2**bit + step) for bit in range(31) for step in (-1, 0, 1) for sign in (-1, 1)], np.int32)
-_INTEGERS = np.unique(np.concatenate([_POWERS, np.array([-(2**31), -7, 7, 2**31 - 1], np.int32)]))
-_NUMBERS = np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32)
-_KEYS = {
-    "f32": np.concatenate([_NUMBERS, _INTEGERS.view(np.float32)]),
-    "s32": _INTEGERS,
+
+
+def _pairs(keys: Any) -> tuple[Any, Any]:
+    """Each key with each other, and with those that differ from it in one bit, which a comparison may leave out."""
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    others: Any = np.concatenate(
+        [np.tile(keys, (keys.size, 1)), (keys.view(np.uint32)[:, None] ^ bits).view(keys.dtype)], 1
+    )
+    return keys.repeat(others.shape[1]), others.ravel()
+
+
+_PAIRS = {
+    "f32": _pairs(np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32)),
+    "s32": _pairs(np.array([-(2**31), -7, -1, 0, 1, 7, 2**31 - 1], np.int32)),
 }
+"""Element type → pairs of keys that tell orders apart."""
 _TYPES = {"f32": np.float32, "s32": np.int32, "pred": np.bool_}
 _ALONG = ("f32", "s32")
 _ALL_BUT_SIGN = np.int32(2**31 - 1)
@@ -46,6 +54,12 @@ class Order(NamedTuple):
 _ORDERS = (Order(False, False), Order(True, False), Order(False, True), Order(True, True))
 
 
+def sorts_rows(node: Node, graph: FlatGraph) -> bool:
+    """Whether a sort or TopK has an order that a kernel knows. Keys of other types are the caller's to refuse."""
+    is_other = bool(node.operands) and node.operands[0].shape.element_type not in _PAIRS
+    return is_other or order_of_rows(node, graph) is not None
+
+
 def order_of_rows(node: Node, graph: FlatGraph) -> Order | None:
     """The order of a sort that is along the last dimension, in memory too; None: it is something else.
 
@@ -54,23 +68,21 @@ def order_of_rows(node: Node, graph: FlatGraph) -> Order | None:
     if not node.operands or len(node.proto.called_computation_ids) != 1:
         return None
     keys, *others = node.operands
-    if not all(is_row_major(operand.shape) for operand in node.operands) or keys.shape.element_type not in _KEYS:
+    if not all(is_row_major(operand.shape) for operand in node.operands) or keys.shape.element_type not in _PAIRS:
         return None
     if any(other.shape.element_type not in _ALONG for other in others):
         return None
-    order = _order(node, graph)
     if node.opcode == "custom-call":
-        return order if order == Order(True, True) else None
+        return order if (order := _order(node, graph)) == Order(True, True) else None
     is_along_last = list(node.proto.dimensions[:]) == [len(keys.shape.dimensions) - 1]
-    return order if node.proto.is_stable and is_along_last else None
+    return _order(node, graph) if node.proto.is_stable and is_along_last else None
 
 
 def _order(node: Node, graph: FlatGraph) -> Order | None:
     """The order by which the comparison says that the first of two keys comes before the second."""
-    sample = _KEYS[node.operands[0].shape.element_type]
+    first, second = _PAIRS[node.operands[0].shape.element_type]
     called = graph.module.computations[node.proto.called_computation_ids[0]]
     values: dict[int, Any] = {}
-    first, second = (axis.ravel() for axis in np.meshgrid(sample, sample, indexing="ij"))
     with np.errstate(all="ignore"):
         for instruction in called.instructions[:]:
             if instruction.opcode == "parameter" and instruction.parameter_number < 2:

@@ -1,12 +1,12 @@
 // Protobuf's wire format, as far as it takes to find the fields of a message.
-#ifndef HLO_DISPATCH_PYTHON_WIRE_H_
-#define HLO_DISPATCH_PYTHON_WIRE_H_
+#ifndef HLO_DISPATCH_COMMON_WIRE_H_
+#define HLO_DISPATCH_COMMON_WIRE_H_
 
 #include <cstdint>
 #include <stdexcept>
 #include <string_view>
 
-namespace hlo_dispatch::python {
+namespace hlo_dispatch {
 
 struct WireField {
   uint64_t number = 0;
@@ -76,6 +76,6 @@ class WireReader {
   std::string_view rest_;
 };
 
-}  // namespace hlo_dispatch::python
+}  // namespace hlo_dispatch
 
-#endif  // HLO_DISPATCH_PYTHON_WIRE_H_
+#endif  // HLO_DISPATCH_COMMON_WIRE_H_

@@ -1,0 +1,15 @@
+"""The plugin's scan of a module's bytes looks for every opcode that the package's own tables begin with."""
+
+import re
+from pathlib import Path
+
+from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS
+
+WIRE = Path(__file__).parents[2] / "kernels" / "pjrt" / "wire.cc"
+
+
+def test_every_opcode_of_the_tables() -> None:
+    body = WIRE.read_text().partition("bool HasSomethingToMatch")[2]
+    listed = set(re.findall(r'"([a-z-]+)"', body))
+    assert listed >= MAY_BE_ANCHORS | {routine.opcode for routine in load_tables().routines}
