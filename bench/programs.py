@@ -126,8 +126,9 @@ def small() -> Iterator[BenchProgram]:
 
     from hlo_dispatch.bench.public_programs import KINDS
 
-    for kind, programs in KINDS.items():
-        if kind != "f64-convolution" or jax.config.jax_enable_x64:
+    kinds: dict[str, Any] = KINDS
+    for kind, programs in kinds.items():
+        if kind != "f64-convolution" or jax.config.read("jax_enable_x64"):
             yield from programs(True)
     random = np.random.default_rng(0)
     routines: dict[str, Callable] = {

@@ -105,7 +105,11 @@ def cases(draw: Any) -> Case:
 def error(got: np.ndarray, exact: np.ndarray) -> float:
     """Root of the mean square of what they differ by."""
     assert np.isfinite(got.astype(np.float64)).all()
-    return float(np.sqrt(np.mean((got.astype(np.float64) - exact) ** 2)))
+    return root_mean_square(got.astype(np.float64) - exact)
+
+
+def root_mean_square(array: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(array**2)))
 
 
 @given(cases())
@@ -115,6 +119,8 @@ def test_no_further_from_float64_than_stock(case: Case) -> None:
     both = run_both(lambda *inputs: case.compute(jnp, *inputs), *map(jnp.asarray, arguments))
     assert "own.attention" in both.text
     (stock,), (dispatched,) = both.stock, both.dispatched
-    # Another order of sums may lose what one rounding of the result does, or one of the scores, not more.
-    rounding = float(jnp.finfo(jnp.dtype(case.dtype)).eps) * float(np.sqrt(np.mean(exact**2)))
-    assert error(dispatched, exact) <= error(stock, exact) + rounding * case.size
+    # Another order of sums may lose what one rounding of the result does, or one of the scores, and one of f32 of what
+    # is summed, which may be larger than its sum; not more.
+    rounding = float(jnp.finfo(jnp.dtype(case.dtype)).eps) * root_mean_square(exact)
+    summed = float(jnp.finfo(jnp.float32).eps) * root_mean_square(np.asarray(arguments[2], "float64"))
+    assert error(dispatched, exact) <= error(stock, exact) + (rounding + summed) * case.size

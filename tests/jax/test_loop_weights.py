@@ -18,6 +18,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.passes.loop_weights import LEAST_TRIPS
 from hlo_dispatch.passes.partition import prepacking
 from matching import last_dumped
+from processor import skip_emulated
 
 ROWS, WIDTH, TRIPS = 64, 256, 12
 
@@ -119,6 +120,9 @@ def reorders(module: Module) -> dict[str, int]:
 def test_they_are_prepacked_in_front_of_the_loop(
     program: Callable[..., Any], dtype: str, rewritten: Callable[..., Module]
 ) -> None:
+    if dtype == "bfloat16" and jax.__version_info__ >= (0, 11):
+        # Older versions of XLA widen such a product themselves.
+        skip_emulated("bf16", "a product that it widens in each call is not prepacked")
     module = rewritten(program, dtype)
     if program is layers_in_a_loop and dtype == "bfloat16" and jax.__version_info__ < (0, 11):
         pytest.skip("this XLA widens the stack in front of both loops")

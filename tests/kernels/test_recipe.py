@@ -90,7 +90,7 @@ def checkout(tmp_path: Path) -> Path:
         )
     for path in (folder / "kernels").glob("*/*.cc"):
         if (
-            path.parent.name not in ("common", "c_api", "python")
+            path.parent.name not in ("common", "c_api", "pjrt", "python")
             and f"{path.parent.name}/{path.name}" not in KEPT_SOURCES
         ):
             path.unlink()
