@@ -42,7 +42,7 @@ def lstm_in_float64(x, h, c, wx, wh, b, *, order: str = "ifgo", reverse: bool = 
 
 
 def arguments(steps: int, rows: int, inputs: int, units: int, gates: int = 4) -> list[jax.Array]:
-    """x, h, c, wx, wh and b. A state that is multiplied by wh keeps its size: roundings do not grow from step to step."""
+    """x, h, c, wx, wh and b. Multiplied by wh a state keeps its size: roundings do not grow from step to step."""
     columns = gates * units
     x, h, c, wx, wh, b = random_inputs(
         (steps, rows, inputs), (rows, units), (rows, units), (inputs, columns), (units, columns), (columns,)

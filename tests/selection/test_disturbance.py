@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from hlo_dispatch.autotune.compare import timing
-from hlo_dispatch.autotune.compare.disturbance import DisturbanceMeter
+from hlo_dispatch.autotune.compare.disturbance import DisturbanceMeter, ProbeHistory
 from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.process.scheduling_delay import OtherWork
 from hlo_dispatch.selection.measurements import Pairs
@@ -30,7 +30,7 @@ class PlayedMachine:
     before: Callable[[PlayedMachine], None] = lambda machine: None
     """Happens before each call."""
     random: random.Random = field(default_factory=lambda: random.Random(11))
-    best_probe: dict[int, float] = field(default_factory=dict)
+    histories: dict[int, ProbeHistory] = field(default_factory=dict[int, ProbeHistory])
 
     def call(self, seconds: float, *, shared: float = 1.0, own_wait: float = 0.0) -> Callable[[], None]:
         """A candidate that takes so long, `shared` times longer on one core, and whose threads wait in each call."""
@@ -60,7 +60,7 @@ class PlayedMachine:
             probe,
             lambda: self.now,
             threads=2,
-            best_probe=self.best_probe,
+            histories=self.histories,
         )
 
     # What the meter asks of RunDelay.
@@ -220,6 +220,21 @@ def test_what_the_host_takes_is_nobodys(machine: PlayedMachine) -> None:
     assert stock.seconds == pytest.approx(1.5e-3, rel=0.05)
 
 
+def test_a_tick_in_a_long_turn_changes_nothing(machine: PlayedMachine) -> None:
+    """The host takes a hundredth of the time, in ticks of the system's clock: 10 ms in each second."""
+
+    def steal(machine: PlayedMachine) -> None:
+        while machine.now > machine.stolen * 50:
+            machine.now += 10e-3
+            machine.stolen += 10e-3
+            machine.busy += 10e-3
+
+    machine.before = steal
+    stock, own = timed(machine, machine.call(0.45), machine.call(0.3), seconds=3.0)
+    assert not own.is_disturbed
+    assert stock.seconds == pytest.approx(0.45, rel=0.06)
+
+
 def phases(length: float) -> Callable[[PlayedMachine], None]:
     def happen(machine: PlayedMachine) -> None:
         machine.is_shared = machine.now % (2 * length) > length
@@ -234,6 +249,34 @@ def test_only_turns_on_two_cores_count(machine: PlayedMachine) -> None:
     assert not own.is_disturbed
     assert own.wins(0.02 * stock.seconds)
     assert own.seconds == pytest.approx(1e-3, rel=0.05)
+
+
+@pytest.mark.parametrize("often", [0.5, 0.8])
+def test_phases_that_are_shorter_than_a_turn_are_in_each_turn(machine: PlayedMachine, often: float) -> None:
+    """Another virtual machine uses the same cores for a millisecond now and then: nothing sees both of them idle."""
+
+    def flicker(machine: PlayedMachine) -> None:
+        machine.is_shared = machine.random.random() < often
+
+    def call(seconds: float, shared: float) -> Callable[[], None]:
+        one = machine.call(seconds / 50, shared=shared)
+
+        def run() -> None:
+            for _ in range(50):
+                one()
+
+        return run
+
+    timed(machine, machine.call(1.1e-3), machine.call(1e-3))
+    machine.before = flicker
+    for _ in range(2):
+        timed(machine, call(0.4, 1.05), call(0.15, 1.8), seconds=1.0)
+    stock, own = timed(machine, call(0.4, 1.05), call(0.15, 1.8), seconds=1.0)
+    assert not own.is_disturbed
+    assert own.wins(0.02 * stock.seconds)
+    stock, own = timed(machine, call(0.4, 1.05), call(0.35, 1.8), seconds=1.0)
+    assert not own.is_disturbed
+    assert not own.wins(0.02 * stock.seconds)
 
 
 def test_who_was_on_two_cores_once_does_not_believe_one(machine: PlayedMachine) -> None:

@@ -127,7 +127,9 @@ def compare(
     if expected is None:
         raise Unmeasurable("the program's work depends on its inputs")
     deadline.demand(expected)
-    candidates = TrialPrograms(stock, deadline, frozen, split, trips)
+    candidates = _begun(stock, deadline, frozen, split, trips)
+    trips = candidates.trips
+    description["trip_limit"] = trips or 0
     candidates.add(*first)
     variant: tuple[str, Module] | None = first
     while variant is not None and candidates.has_time_for_one_more():
@@ -171,6 +173,18 @@ def compare(
     return Measurement(STOCK, known, 0.0, best.error, why=why, **description)
 
 
+def _begun(
+    stock: Module, deadline: Deadline, frozen: AbstractSet[int], split: Splitter | None, trips: int | None
+) -> TrialPrograms:
+    """Compile stock and run it once, with fewer iterations where that takes longer than estimated."""
+    programs = TrialPrograms(stock, deadline, frozen, split, trips)
+    if programs.seconds_of_one_more() < deadline.plannable:
+        return programs
+    # Half of the time, for the shortest trial of two programs: a run's time varies.
+    fewer = fitting_trips(stock, deadline.plannable / 2 / (2 * fewest_calls(0.0)) / programs.slowdown)
+    return programs if fewer is None else TrialPrograms(stock, deadline, frozen, split, fewer)
+
+
 class TrialPrograms:
     """The programs of one trial: stock, compiled and run once, and as many variants as the time allows."""
 
@@ -183,7 +197,7 @@ class TrialPrograms:
         trips: int | None,
     ) -> None:
         """`trips`: maximum iterations of each loop; None: unlimited."""
-        self._stock, self._frozen, self._split, self._trips = stock, frozen, split, trips
+        self._stock, self._frozen, self._split, self.trips = stock, frozen, split, trips
         self._deadline, self._may_fail = deadline, calls_libraries(stock)
         stock = self._limited(stock)
         shapes: Sequence[Shape] = [shape_of(shape) for shape in stock.entry.program_shape.parameters]
@@ -192,8 +206,11 @@ class TrialPrograms:
         self.programs = [self._compiled(stock)]
         self._compile = time.perf_counter() - begin
         begin = time.perf_counter()
-        results = run_with_watchdog(self.programs[0], deadline, running_time(stock) or 0.0)
+        estimate = running_time(stock) or 0.0
+        results = run_with_watchdog(self.programs[0], deadline, estimate)
         self._run = time.perf_counter() - begin
+        self.slowdown = self._run / estimate if estimate else 1.0
+        """How many times as long as estimated stock's first run took."""
         if self._may_fail and not is_finite(results):
             # A routine that fails returns early: its time says nothing.
             raise Unmeasurable("its library calls fail on random inputs")
@@ -208,18 +225,22 @@ class TrialPrograms:
         Raises:
             OutOfTime: the remaining time would not suffice to run it.
         """
-        self._deadline.demand(self._compile + self._runs(len(self.programs) + 1))
+        self._deadline.demand(self.seconds_of_one_more())
         begin = time.perf_counter()
         self.programs.append(self._compiled(variant))
         self.names.append(name)
-        self.keys.append(f"{Digests(variant).of_computation(variant.entry.id).hex()[:16]} {self._trips or 0}")
+        self.keys.append(f"{Digests(variant).of_computation(variant.entry.id).hex()[:16]} {self.trips or 0}")
         self._variants[name] = variant
         self._compile = max(self._compile, time.perf_counter() - begin)
+
+    def seconds_of_one_more(self) -> float:
+        """Expected seconds of compiling one more variant and of the shortest trial with it."""
+        return self._compile + self._runs(len(self.programs) + 1)
 
     def has_time_for_one_more(self) -> bool:
         """Whether the time suffices to build, compile and run one more variant."""
         # Building it takes less than compiling it.
-        return self._deadline.remaining > 2 * self._compile + self._runs(len(self.programs) + 1)
+        return self._deadline.remaining > self._compile + self.seconds_of_one_more()
 
     def program(self, name: str) -> _Program:
         """The compiled variant of this name."""
@@ -237,11 +258,11 @@ class TrialPrograms:
             None where the remaining time does not suffice.
         """
         variant = self._variants[name]
-        if self._trips is None or not _has_calls_in_and_outside_of_loops(variant):
+        if self.trips is None or not _has_calls_in_and_outside_of_loops(variant):
             return False
         try:
             self._deadline.demand(2 * self._compile + self._runs(2))
-            fewer = TrialPrograms(self._stock, self._deadline, self._frozen, self._split, max(self._trips // 2, 1))
+            fewer = TrialPrograms(self._stock, self._deadline, self._frozen, self._split, max(self.trips // 2, 1))
             fewer.add(name, variant)
             _, shorter = interleaved(fewer.programs, seconds=seconds, deadline=self._deadline)
         except OutOfTime:
@@ -252,7 +273,7 @@ class TrialPrograms:
         return programs * fewest_calls(self._run) * self._run
 
     def _limited(self, module: Module) -> Module:
-        return module if self._trips is None else with_trips(module, self._trips)
+        return module if self.trips is None else with_trips(module, self.trips)
 
     def _compiled(self, module: Module) -> _Program:
         plain = _plain(self._limited(module))

@@ -3,7 +3,7 @@
 A sample is disturbed if its threads waited longer than usual for a processor, and a whole turn if the hypervisor stole
 time, or if the virtual processors were hardware threads of one core in part of it: peak vector arithmetic then takes
 twice as long, and no counter of the system shows it. So a short probe runs such arithmetic on all threads before and
-after.
+after. Phases of shared cores that are shorter than a turn say nothing of it: each turn has some of both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import bisect
 import math
 import os
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,9 +39,14 @@ ROUNDS = 20_000
 """Iterations of the probe: 50 µs at two multiply-adds a cycle."""
 MOST_PROBED = 32
 """Maximum threads of the probe: more would use up a container's quota of processor time."""
+MOST_NEIGHBOURS = 256
+"""Maximum pairs of successive probes that are kept."""
+FEWEST_NEIGHBOURS = 12
+"""Minimum pairs of successive probes that tell how long phases last."""
+BY_CHANCE = 0.5
+"""Changes between successive probes, as a fraction of those of independent probes, from which phases are shorter than
+the interval of the probes."""
 _Read = TypeVar("_Read")
-_best_probe: dict[int, float] = {}
-"""Threads → the shortest probe in this process."""
 
 
 class Meter(Protocol):
@@ -77,6 +84,32 @@ class Meter(Protocol):
 
 
 @dataclass
+class ProbeHistory:
+    """The probes of this process on one number of threads: when processors share a core, and for how long."""
+
+    best: float = math.inf
+    """Seconds of the shortest probe."""
+    neighbours: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=MOST_NEIGHBOURS))
+    """Successive probes of one timing: seconds between them, seconds of the first and of the second."""
+
+    def is_shared(self, probe: float) -> bool:
+        """Whether processors were hardware threads of one core in a probe, but not always."""
+        return probe > SHARED * self.best
+
+    def has_phases_shorter_than(self, interval: float) -> bool:
+        """Whether probes this far apart differ about as often as independent ones would."""
+        pairs = [(self.is_shared(a), self.is_shared(b)) for apart, a, b in self.neighbours if apart <= interval]
+        if len(pairs) < FEWEST_NEIGHBOURS:
+            return False
+        shared = sum(a + b for a, b in pairs) / (2 * len(pairs))
+        return sum(a != b for a, b in pairs) > BY_CHANCE * 2 * shared * (1 - shared) * len(pairs)
+
+
+_histories: dict[int, ProbeHistory] = {}
+"""By number of threads."""
+
+
+@dataclass
 class PeriodicSamples(Generic[_Read]):
     """Samples of a quantity, taken periodically between turns."""
 
@@ -84,28 +117,40 @@ class PeriodicSamples(Generic[_Read]):
     clock: Callable[[], float]
     values: list[tuple[int, _Read]] = field(default_factory=list[tuple[int, _Read]])
     """(number of the turn after the sample, sampled value)."""
+    times: list[float] = field(default_factory=list[float])
+    """When each was taken, in seconds."""
     _next: float = float("-inf")
 
-    def take(self, turn: int, *, now: bool) -> None:
-        """Take a sample if one is due, or with `now` in any case."""
+    def take(self, turn: int, *, now: bool) -> bool:
+        """Take a sample if one is due, or with `now` in any case; returns whether it did."""
         begin = self.clock()
         if begin < self._next and not now:
-            return
+            return False
         if self.values and self.values[-1][0] == turn:
-            return
+            return False
         self.values.append((turn, self.read()))
         end = self.clock()
+        self.times.append(end)
         self._next = end + RARELY * (end - begin)
+        return True
 
     def around(self, turn: int) -> tuple[_Read, _Read]:
         """The last sample before the turn and the first one after it."""
-        after = bisect.bisect_right(self.values, turn, key=lambda sample: sample[0])
+        after = self._after(turn)
         return self.values[after - 1][1], self.values[after][1]
+
+    def interval(self, turn: int) -> float:
+        """Seconds between the two samples around the turn."""
+        after = self._after(turn)
+        return self.times[after] - self.times[after - 1]
 
     @property
     def last(self) -> int:
         """The turn after the last sample."""
         return self.values[-1][0]
+
+    def _after(self, turn: int) -> int:
+        return bisect.bisect_right(self.values, turn, key=lambda sample: sample[0])
 
 
 class DisturbanceMeter:
@@ -118,16 +163,20 @@ class DisturbanceMeter:
         probe: Callable[[], float],
         clock: Callable[[], float] = time.perf_counter,
         threads: int = 1,
-        best_probe: dict[int, float] = _best_probe,
+        histories: dict[int, ProbeHistory] = _histories,
     ) -> None:
         """
         Args:
-            best_probe: threads → the shortest probe so far.
+            histories: by number of threads, of earlier timings.
             probe: returns the seconds of peak arithmetic on all threads; 0 where they could not run together.
         """
         self._delay, self._threads, self._clock = delay, threads, clock
         self._others, self._probes = PeriodicSamples(others, clock), PeriodicSamples(probe, clock)
-        self._best_probe = best_probe
+        self._history = histories.setdefault(threads, ProbeHistory())
+        self._last_probe: tuple[float, float] | None = None
+        """When it was taken, and its seconds."""
+        self._intervals: list[float] = []
+        self._has_short_phases = False
         self._begun = 0.0
 
     def ready(self) -> None:
@@ -136,10 +185,8 @@ class DisturbanceMeter:
 
     def look(self, turn: int, *, now: bool = False) -> None:
         self._others.take(turn, now=now)
-        self._probes.take(turn, now=now)
-        probe = self._probes.values[-1][1]
-        if probe > 0:
-            self._best_probe[self._threads] = min(probe, self._best_probe.get(self._threads, probe))
+        if self._probes.take(turn, now=now) and (probe := self._probes.values[-1][1]) > 0:
+            self._remember(self._probes.times[-1], probe)
 
     def waited(self) -> float:
         return self._delay.seconds()
@@ -175,12 +222,23 @@ class DisturbanceMeter:
 
     def _is_stolen(self, turn: int) -> bool:
         before, after = self._others.around(turn)
-        return before is not None and after is not None and after.stolen > before.stolen
+        if before is None or after is None:
+            return False
+        return after.stolen - before.stolen > NEGLIGIBLE * self._threads * self._others.interval(turn)
 
     def _shares_cores(self, turn: int) -> bool:
         """Whether the processors were hardware threads of one core just before or after the turn, but not always."""
-        most = SHARED * self._best_probe.get(self._threads, float("inf"))
-        return any(probe > most for probe in self._probes.around(turn))
+        return not self._has_short_phases and any(map(self._history.is_shared, self._probes.around(turn)))
+
+    def _remember(self, now: float, probe: float) -> None:
+        history = self._history
+        history.best = min(probe, history.best)
+        if self._last_probe is not None:
+            begin, last = self._last_probe
+            self._intervals.append(now - begin)
+            history.neighbours.append((now - begin, last, probe))
+            self._has_short_phases = history.has_phases_shorter_than(2 * statistics.median(self._intervals))
+        self._last_probe = now, probe
 
 
 def this_machine_meter() -> Meter:

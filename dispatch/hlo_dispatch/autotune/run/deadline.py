@@ -42,6 +42,11 @@ class Deadline:
         return self._at - time.perf_counter()
 
     @property
+    def plannable(self) -> float:
+        """Seconds for which something may be planned."""
+        return self.remaining - self._reserved
+
+    @property
     def is_over(self) -> bool:
         return self.remaining <= 0
 
@@ -51,7 +56,7 @@ class Deadline:
         Raises:
             OutOfTime: less remains.
         """
-        if seconds > self.remaining - self._reserved:
+        if seconds > self.plannable:
             raise OutOfTime
 
     def earlier(self, seconds: float) -> Deadline:
