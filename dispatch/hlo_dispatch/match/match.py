@@ -42,7 +42,7 @@ class LibraryCall:
     """Number of layout copies that the kernel call makes redundant."""
 
 
-@dataclass(eq=False)  # not frozen: that assigns each field by a call, and a module has many of them
+@dataclass(frozen=True, eq=False)
 class Match:
     """Instructions that one kernel call may replace, ready to become that call."""
 
@@ -85,8 +85,9 @@ class Match:
     """Operand values, which must be in memory or computable."""
 
     def __post_init__(self) -> None:
-        self.output = next((result for result in self.results if result is not None), self.node)
-        self.reads = (*[view.node for view in self.operands], *self.extra_reads)
+        output = next((result for result in self.results if result is not None), self.node)
+        reads = (*[view.node for view in self.operands], *self.extra_reads)
+        self.__dict__.update(output=output, reads=reads)
 
     @property
     def name(self) -> str:
@@ -135,15 +136,15 @@ class Match:
     def folded(self) -> Match | None:
         """The same match with its per-channel scales folded into the weights; None: there is nothing to fold."""
         found = None if self.fused is None else fold(self.fused)
-        return None if found is None else replace(self.with_epilogue(found), unfolded=self)
+        return None if found is None else self.with_epilogue(found, unfolded=self)
 
     def with_kernel(self, kernel: str) -> Match:
         """The same match for another of its kernels."""
         return replace(self, kernel=kernel)
 
-    def with_epilogue(self, fused: FusedAnchor) -> Match:
+    def with_epilogue(self, fused: FusedAnchor, unfolded: Match | None = None) -> Match:
         """The match of the same anchor op with another epilogue."""
-        return replace(match_of_anchor(fused), kernel=self.kernel, unfolded=self.unfolded)
+        return match_of_anchor(fused, self.kernel, unfolded or self.unfolded)
 
     def shortened(self) -> Match | None:
         """The same match with a shorter epilogue; None: it has none."""
@@ -207,8 +208,8 @@ class Variant(NamedTuple):
     """Requested besides the match's own."""
 
 
-def match_of_anchor(fused: FusedAnchor) -> Match:
-    """The match of an anchor op with the steps of its epilogue."""
+def match_of_anchor(fused: FusedAnchor, kernel: str = "", unfolded: Match | None = None) -> Match:
+    """The match of an anchor op with the steps of its epilogue; without a name, for the preferred kernel."""
     anchor, output = fused.anchor, fused.output
 
     def numerics() -> Numerics:
@@ -221,7 +222,7 @@ def match_of_anchor(fused: FusedAnchor) -> Match:
         entry=anchor.entry,
         node=anchor.node,
         kernels=(anchor.kernel, *anchor.entry.alternative_kernels),
-        kernel=anchor.kernel,
+        kernel=kernel or anchor.kernel,
         operands=fused.operands,
         results=(output,),
         result_shapes=(output.shape,),
@@ -231,4 +232,5 @@ def match_of_anchor(fused: FusedAnchor) -> Match:
         numerics=numerics,
         multiply_adds=anchor.multiply_adds,
         fused=fused,
+        unfolded=unfolded,
     )

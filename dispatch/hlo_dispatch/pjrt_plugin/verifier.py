@@ -23,6 +23,7 @@ from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.ir.entry_layouts import refuse_entry_layouts
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.ir.text import parsed
 from hlo_dispatch.kernels import plugin_path
 from hlo_dispatch.pjrt_plugin.c_client import CClient
 
@@ -36,7 +37,7 @@ _PR_SET_PDEATHSIG = 1
 
 def verify(client: CClient, stock: bytes, rewritten: bytes) -> str:
     """Why a rewritten module is not to be used; empty: its results are stock's."""
-    module = Module.from_bytes(stock)
+    module = parsed(stock)
     # The runtime is given no layouts with a module, and takes row-major ones.
     refuse_entry_layouts(module)
     signature = module.entry.program_shape
