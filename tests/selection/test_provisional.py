@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ LOSS = Time(1.5e-3, -0.5e-3, 1e-6)
 
 
 @pytest.fixture
-def scripted_times(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPatch) -> list[Time]:
+def scripted_times(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Time]]:
     """What each timing finds of the kernel, in turn; the last for every later one."""
     times: list[Time] = []
 
@@ -51,7 +51,8 @@ def scripted_times(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("hlo_dispatch.autotune.compare.comparison.interleaved", interleaved)
     monkeypatch.setattr("hlo_dispatch.autotune.compare.measure.PAUSE", 0.0)
     forget(store)
-    return times
+    yield times
+    forget(store)
 
 
 class Outcomes:

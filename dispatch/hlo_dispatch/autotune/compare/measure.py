@@ -143,8 +143,9 @@ def measure(
     while verdict.chosen != STOCK and not task.shares_fusion and not verdict.provisional:
         try:
             lost_confirmation = _lost_confirmation(trial, verdict, found[verdict.chosen])
-        except OutOfTime as early:
-            raise OutOfTime(samples) from early
+        except OutOfTime:
+            # Another compile confirms it; these samples count there.
+            return replace(verdict, provisional=True, samples=samples)
         if lost_confirmation is None:
             return verdict
         if lost_confirmation[1].is_disturbed and not refused:
