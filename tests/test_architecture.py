@@ -16,11 +16,11 @@ FILES = sorted({*PACKAGE.rglob("*.py"), *(PACKAGE / "bench").rglob("*.py")})
 # Packages in the order in which imports may run: a package may import those on its left, and itself.
 ORDER = (
     "errors report process ir analysis pattern match vendor kernels selection autotune passes pipeline driver api "
-    "pjrt_plugin jax_plugin freezing demo bench cli"
+    "pjrt_plugin jax_plugin freezing automatic_freezing demo bench cli"
 ).split()
 PUBLIC = {"__init__", "api", "errors", "kernels", "pipeline"}
 """The only files that are in no package."""
-JAX = {"jax_plugin", "freezing", "demo", "bench"}
+JAX = {"jax_plugin", "freezing", "automatic_freezing", "demo", "bench"}
 """Packages that know JAX; besides, the two files where others meet it."""
 MEETS_JAX = {"vendor/registration.py", "autotune/run/executable.py", "cli/doctor.py"}
 MEETS_JAXLIB = {"ir/text.py", "cli/doctor.py"}

@@ -21,6 +21,7 @@ from hlo_dispatch.errors import (
 
 if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
+    from hlo_dispatch.automatic_freezing.jit import jit
     from hlo_dispatch.bench.time_by_kind import TimeByKind, profile
     from hlo_dispatch.cli.explain_page import write_page
     from hlo_dispatch.freezing.callable import Frozen, freeze
@@ -51,6 +52,7 @@ _WHERE = {
     "freeze": "freezing.callable",
     "install": "jax_plugin.hook",
     "installed": "jax_plugin.hook",
+    "jit": "automatic_freezing.jit",
     "load": "freezing.loading",
     "load_tables": "pattern",
     "optimize": "jax_plugin.optimizing",
@@ -86,6 +88,7 @@ __all__ = [
     "freeze",
     "install",
     "installed",
+    "jit",
     "load",
     "load_tables",
     "optimize",

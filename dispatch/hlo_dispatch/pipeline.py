@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from hlo_dispatch.analysis.binding_time import PURE, StaticRule
 from hlo_dispatch.autotune.measurement_requests import ModuleMeasurer
 from hlo_dispatch.ir.inline import inline_calls
 from hlo_dispatch.ir.module import Module
@@ -139,6 +140,8 @@ class Pipeline:
     frozen: AbstractSet[int] = frozenset()
     """Numbers of the entry's frozen parameters; values that depend on these alone are static and cost nothing in a
     call."""
+    static_rule: StaticRule = PURE
+    """Which of these values are static."""
     inlines_calls: bool = False
     """Whether plain calls are inlined first: the module may be one that XLA has not optimized."""
     preprocesses_constants: bool = False
@@ -272,6 +275,7 @@ class Pipeline:
         return PassContext(
             planner=self.planner,
             frozen=self.frozen,
+            static_rule=self.static_rule,
             knowledge=self.knowledge,
             make_measurer=self.make_measurer,
             strategy=self.strategy,

@@ -48,14 +48,19 @@ def optimized(program: Callable[..., Any], arguments: Sequence[Any], donated: Se
 
 
 def halves(
-    program: Callable[..., Any], *arguments: Any, frozen: Sequence[int] = (0,), policy: str = "always"
+    program: Callable[..., Any],
+    *arguments: Any,
+    frozen: Sequence[int] = (0,),
+    policy: str = "always",
+    may_be_activations: bool = False,
 ) -> Halves:
     """Cut the program and run it, whole and in two; `frozen` are numbers of arguments, which are arrays."""
     arguments = tuple(jnp.asarray(argument) for argument in arguments)
     executable.start()
     registration.register(())
     module = optimized(program, arguments)
-    split = build(FrozenModule(module, frozenset(frozen)), pipeline((), policy))
+    frozen_module = FrozenModule(module, frozenset(frozen), may_be_activations=may_be_activations)
+    split = build(frozen_module, pipeline((), policy))
     stock = [np.asarray(value) for value in Executable(module)(arguments)]
     got = [np.asarray(value) for value in SplitExecutable(split)(arguments)]
     return Halves(split, stock, got)

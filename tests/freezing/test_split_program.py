@@ -205,3 +205,28 @@ def test_equal_calls_share_their_prepacked_weights() -> None:
     found = halves(lambda w, x: conv(w, x) + jnp.tanh(conv(w, x * 2)), values(3, 3, 32, 32), values(1, 14, 14, 32))
     assert_equal(found)
     assert sum(value.is_prepacked for value in found.split.preprocessed) <= 1
+
+
+@pytest.mark.parametrize("policy", ["never", "always"])
+def test_what_may_be_activations_is_computed_in_each_call(policy: str) -> None:
+    """Where everything is frozen, weights are prepacked and scaled, and every product is left to the calls."""
+
+    def program(w, scale, v, x):
+        first = jax.nn.relu(x @ (w * scale))
+        return jax.lax.fori_loop(0, 3, lambda _, y: y @ v, first), first.sum(), jnp.tanh(w)
+
+    arguments = values(64, 48), values(48), 0.1 * values(48, 48), values(40, 64)
+    found = halves(program, *arguments, frozen=range(4), policy=policy, may_be_activations=True)
+    assert_equal(found)
+    modules = found.split.prologue, found.split.program
+    products = [sum(_is_product(i) for c in m.proto.computations for i in c.instructions) for m in modules if m]
+    assert products[-1] == 2
+    assert sum(products) == 2
+    if found.split.prologue is not None:
+        assert found.opcodes(program=False).isdisjoint({"dot", "while", "reduce", "tanh"})
+    everything = halves(program, *arguments, frozen=range(4), policy=policy)
+    assert "tanh" not in everything.opcodes(program=True)
+
+
+def _is_product(instruction):
+    return instruction.opcode == "dot" or instruction.custom_call_target.endswith("matmul")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.binding_time import is_pure, static_by_computation, static_inputs_by_computation
+from hlo_dispatch.analysis.binding_time import (
+    is_pure,
+    static_by_computation,
+    static_inputs_by_computation,
+    static_values,
+    weights_rule,
+)
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from matching import doubling_fusions, instruction, parsed
 
@@ -75,3 +81,35 @@ def test_purity_follows_each_computation_once() -> None:
     assert is_pure(module, instruction(module, "all"), "fusion")
     instruction(module, "r").opcode = "rng"
     assert not is_pure(module, instruction(module, "all"), "fusion")
+
+
+MIXED = """
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY main { x = f32[8,8]{1,0} parameter(0)
+  w = f32[8,8]{1,0} parameter(1)
+  y = f32[8,8]{1,0} parameter(2)
+  zero = f32[] constant(0)
+  flipped = f32[8,8]{0,1} transpose(w), dimensions={1,0}
+  scaled = f32[8,8]{1,0} multiply(x, w)
+  square = f32[8,8]{1,0} dot(x, scaled), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  sums = f32[8]{0} reduce(w, zero), dimensions={0}, to_apply=sum
+  packed = f32[8,8]{1,0} custom-call(scaled), custom_call_target="pack"
+  called = f32[8,8]{1,0} custom-call(scaled), custom_call_target="compute"
+  used = f32[8,8]{1,0} add(y, packed)
+  other = f32[8,8]{1,0} add(y, flipped)
+  early = f32[8,8]{1,0} tanh(x)
+  answer = f32[8,8]{1,0} negate(early)
+  ROOT t = (f32[8,8]{1,0}, f32[8]{0}, f32[8,8]{1,0}, f32[8,8]{1,0}, f32[8,8]{1,0}, f32[8,8]{1,0}) tuple(
+    square, sums, called, used, other, answer) }
+"""
+
+
+def test_where_parameters_may_be_activations_only_the_preparation_of_weights_is_static() -> None:
+    module = parsed(MIXED)
+    graph = FlatGraph(module, module.entry)
+    everything = {node.name.split(".")[0] for node in static_values(graph, {0, 1})}
+    assert {"square", "sums", "packed", "called", "answer"} <= everything
+    weights = {node.name.split(".")[0] for node in static_values(graph, {0, 1}, weights_rule(frozenset({"pack"})))}
+    assert weights == {"x", "w", "flipped", "scaled", "packed"}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.in_place_updates import variant_elements
 from hlo_dispatch.analysis.stacked_slices import slices_of
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS
+from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS, SHIFTS
 from hlo_dispatch.ir.schema import InstructionProto
 
 # Deterministic opcodes without side effects. (A fusion in a flat view is one that was not expanded.)
@@ -24,10 +25,49 @@ _PURE = ELEMENTWISE | LOOP_FUSIBLE | PURE_WITH_FIELDS | {
     "real", "remainder", "scatter", "sort", "topk", "triangular-solve", "tuple",
 }  # fmt: skip
 _CALLS = frozenset(("call", "conditional", "fusion", "while"))
+# Elementwise, conversions and data movement.
+_FOLDABLE = ELEMENTWISE | SHIFTS | frozenset(
+    "bitcast bitcast-convert broadcast concatenate constant copy dynamic-slice fusion gather get-tuple-element iota "
+    "pad reduce-precision reshape reverse slice transpose tuple".split()
+) | {INSERTED_COPY}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StaticRule:
+    """Which instructions whose operands are static are static, too."""
+
+    opcodes: AbstractSet[str]
+    call_targets: AbstractSet[str] | None = None
+    """Targets of such custom-calls; None: every one without side effects."""
+    includes_results: bool = True
+    """Whether a result of the entry, and what only results depend on, may be static."""
+
+    def admits(self, proto: InstructionProto, opcode: str) -> bool:
+        """Whether the instruction may be static; those of a computation that it calls must be, too."""
+        if proto.control_predecessor_ids:
+            return False
+        if opcode != "custom-call":
+            return opcode in self.opcodes
+        targets = self.call_targets
+        return not proto.custom_call_has_side_effect and (targets is None or proto.custom_call_target in targets)
+
+
+PURE = StaticRule(_PURE | _CALLS)
+"""Everything deterministic."""
+
+
+def weights_rule(prepack_targets: AbstractSet[str]) -> StaticRule:
+    """The rule of parameters that may be activations as well as weights: what a call computes is computed by each call.
+
+    Weights are moved, converted, folded elementwise and prepacked. No result, anchor op, loop or reduction is static.
+    """
+    return StaticRule(_FOLDABLE, prepack_targets, includes_results=False)
+
+
 NO_WEIGHTS: Mapping[int, AbstractSet[int]] = MappingProxyType({})
 
 
-def static_values(graph: FlatGraph, static_inputs: AbstractSet[int]) -> set[Node]:
+def static_values(graph: FlatGraph, static_inputs: AbstractSet[int], rule: StaticRule = PURE) -> set[Node]:
     """Static values: they depend on static inputs and constants only, and on at least one that is no scalar.
 
     Args:
@@ -47,11 +87,21 @@ def static_values(graph: FlatGraph, static_inputs: AbstractSet[int]) -> set[Node
             if node.opcode == "constant" and node.shape.elements > 1:
                 static.add(node)
         elif node.operands and all(operand in static or operand in pure for operand in node.operands):
-            if is_pure(graph.module, node.proto, node.opcode):
+            if is_pure(graph.module, node.proto, node.opcode, rule):
                 pure.add(node)
                 if any(operand in static for operand in node.operands):
                     static.add(node)
-    return static
+    is_entry = graph.computation.id == graph.module.proto.entry_computation_id
+    return static if rule.includes_results or not is_entry else _without_results(graph, static)
+
+
+def _without_results(graph: FlatGraph, static: AbstractSet[Node]) -> set[Node]:
+    """The static values that something besides the computation's results depends on, and the static inputs."""
+    only_results = {graph.root}
+    for node in sorted(static, key=lambda node: -node.index):
+        if node.operands and node.users and only_results.issuperset(node.users):
+            only_results.add(node)
+    return {node for node in static if not node.operands or node not in only_results}
 
 
 def _is_frozen(node: Node, static_inputs: AbstractSet[int]) -> bool:
@@ -62,13 +112,12 @@ def _is_static_element(node: Node, static_inputs: AbstractSet[int]) -> bool:
     return is_parameter_element(node) and node.proto.tuple_index in static_inputs
 
 
-def is_pure(module: Module, proto: InstructionProto, opcode: str) -> bool:
-    """Whether the instruction is deterministic and has no side effects."""
+def is_pure(module: Module, proto: InstructionProto, opcode: str, rule: StaticRule = PURE) -> bool:
+    """Whether the instruction is deterministic and has no side effects, and a rule admits all of it."""
     pending, called = [(proto, opcode)], set[int]()
     while pending:
         proto, opcode = pending.pop()
-        is_custom_call = opcode == "custom-call" and not proto.custom_call_has_side_effect
-        if proto.control_predecessor_ids or not (opcode in _PURE or opcode in _CALLS or is_custom_call):
+        if not rule.admits(proto, opcode):
             return False
         for computation in set(proto.called_computation_ids[:]) - called if opcode in _CALLS else ():
             called.add(computation)
@@ -87,6 +136,7 @@ def static_inputs_by_computation(
     frozen: AbstractSet[int],
     graph_of: Callable[[int], FlatGraph],
     loop_weights: Mapping[int, AbstractSet[int]] = NO_WEIGHTS,
+    rule: StaticRule = PURE,
 ) -> Mapping[int, AbstractSet[int]]:
     """Id of the entry, of each loop body and of each branch → its static inputs, as for `static_values`.
 
@@ -100,7 +150,7 @@ def static_inputs_by_computation(
     while pending:
         identifier = pending.pop()
         graph = graph_of(identifier)
-        static = static_values(graph, found[identifier])
+        static = static_values(graph, found[identifier], rule)
         for instruction in graph.instruction_of.values():
             for called, operand in control_flow_callees(instruction):
                 static_elements = _invariant_elements(module, graph, instruction, called, operand) & _static_elements(
@@ -143,7 +193,7 @@ def _invariant_elements(
 
 
 def static_by_computation(
-    graphs: Mapping[int, FlatGraph], inputs: Mapping[int, AbstractSet[int]]
+    graphs: Mapping[int, FlatGraph], inputs: Mapping[int, AbstractSet[int]], rule: StaticRule = PURE
 ) -> Mapping[int, AbstractSet[Node]]:
     """Id of a computation with static inputs → its static values, with slices of static stacked weights that only
     products read.
@@ -159,7 +209,7 @@ def static_by_computation(
     found: dict[int, AbstractSet[Node]] = {}
     for identifier, static_inputs in inputs.items():
         if static_inputs:
-            static = static_values(graphs[identifier], static_inputs)
+            static = static_values(graphs[identifier], static_inputs, rule)
             slices = slices_of(graphs[identifier], static)
             found[identifier] = static.union(node for node in slices if _has_only_products(node))
     return found

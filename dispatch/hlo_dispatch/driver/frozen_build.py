@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from hlo_dispatch.analysis.binding_time import weights_rule
 from hlo_dispatch.driver.measured_pipeline import with_measurements
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.pipeline import Pipeline
+from hlo_dispatch.vendor.prepacking import prepack_targets
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,14 @@ class FrozenModule:
     widened: AbstractSet[int] = frozenset()
     """Those that are stored narrower than they are computed with; values computed from them belong to the steady-state
     program where they would be larger."""
+    may_be_activations: bool = False
+    """Whether some frozen parameters may be what is computed on, and not weights: nothing but the preparation of
+    weights is static then (`weights_rule`)."""
 
     def pipeline(self, pipeline: Pipeline) -> Pipeline:
         """The pipeline for this module."""
-        return replace(pipeline, frozen=frozenset(self.frozen) - self.widened)
+        rule = weights_rule(prepack_targets()) if self.may_be_activations else pipeline.static_rule
+        return replace(pipeline, frozen=frozenset(self.frozen) - self.widened, static_rule=rule)
 
     def split(self, pipeline: Pipeline, *, details: bool = False) -> Split:
         """Dispatch a copy's regions, by a pipeline for this module, and split off the prologue.

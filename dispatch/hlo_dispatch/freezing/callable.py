@@ -104,14 +104,20 @@ class Frozen(FrozenFunction):
         weights: str | None = None,
         activations: str | None = None,
         signatures: Sequence[tuple[Any, ...]] = (),
+        may_be_activations: bool = False,
     ) -> None:
-        """Arguments and errors as of `freeze`."""
+        """Arguments and errors as of `freeze`.
+
+        Args:
+            may_be_activations: some frozen arrays may be what the function computes on; what calls compute with them
+                every call computes then (`FrozenModule`).
+        """
         if keep and donate:
             raise FreezeError("keep=True and donate=True contradict each other: weights are either held or taken")
         self._weight_format = checked_weight_format(weights)
         self._activation_format = checked_activation_format(activations, weights)
         installed_policy()  # raises an invalid policy now
-        self._donate = donate
+        self._donate, self._may_be_activations = donate, may_be_activations
         self._adapter = models.adapter_for(model, frozen)
         self._keep = keep
         self._originals = FrozenArrays(self._adapter.frozen(model, frozen))
@@ -300,7 +306,7 @@ class Frozen(FrozenFunction):
             known = {name: made for program in self._programs.values() for name, made in program.made.items()}
             program = Program.from_function(
                 self._named(), originals, self._originals.names, args, kwargs, self._weight_format,
-                self._activation_format, known, self._executables,
+                self._activation_format, known, self._executables, may_be_activations=self._may_be_activations,
             )  # fmt: skip
             if not self._programs:
                 self._warn_if_nothing_was_narrowed(program)

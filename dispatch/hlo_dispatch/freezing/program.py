@@ -57,6 +57,8 @@ class Program:
         activation_format: str | None,
         known: Mapping[Hashable, Any],
         executables: StageExecutables,
+        *,
+        may_be_activations: bool = False,
     ) -> Program:
         """Compile `fn(originals, *args, **kwargs)`; no weight is preprocessed.
 
@@ -68,6 +70,7 @@ class Program:
                 weights are multiplied.
             known: key → abstract value of the preprocessed values of the function's other programs.
             executables: of the stages of those.
+            may_be_activations: whether some originals may be no weights (`FrozenModule`).
 
         Raises:
             FreezeError: as `traced_module`.
@@ -93,7 +96,8 @@ class Program:
             program.compile(originals, known, args, kwargs)
             return program
 
-        return built_or_stock(found.frozen_module, pipeline, compiled)
+        module = replace(found.frozen_module, may_be_activations=may_be_activations)
+        return built_or_stock(module, pipeline, compiled)
 
     def compile(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 
 from hlo_dispatch.driver import measured_pipeline
@@ -31,6 +31,10 @@ class Statistics:
     """Regions that were measured."""
     measuring_failures: int = 0
     """Regions whose measurement failed: the cost model decided."""
+    frozen: int = 0
+    """Functions (by structure of their arguments) of which `jit` has frozen arguments now."""
+    frozen_bytes: int = 0
+    """Bytes of the values that it has preprocessed for them."""
 
 
 class Record:
@@ -43,6 +47,11 @@ class Record:
         self._reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
         self._detailed_reports: list[list[Report]] = []
         self._captured: list[bytes] | None = None
+        self._frozen: tuple[Callable[[], tuple[int, int]], Callable[[], list[str]]] = (lambda: (0, 0), list)
+
+    def include_frozen(self, totals: Callable[[], tuple[int, int]], sentences: Callable[[], list[str]]) -> None:
+        """Include what `jit` has frozen, the number and bytes, and a sentence on each function."""
+        self._frozen = totals, sentences
 
     def count(self, *, rewritten: bool, failed: bool, seconds: float) -> None:
         """Count a module."""
@@ -60,7 +69,14 @@ class Record:
     def statistics(self) -> Statistics:
         """The current statistics."""
         done = measured_pipeline.tally
-        return replace(self._statistics, measured=done.measured, measuring_failures=done.failures)
+        frozen, size = self._frozen[0]()
+        return replace(
+            self._statistics,
+            measured=done.measured,
+            measuring_failures=done.failures,
+            frozen=frozen,
+            frozen_bytes=size,
+        )
 
     def keep(self, report: Report) -> None:
         """Add a report."""
@@ -99,7 +115,7 @@ class Record:
 
     def write_at_exit(self) -> None:
         """Start the run report, which is written at exit, if the environment asks for it."""
-        at_exit.begin(lambda: asdict(self.statistics))
+        at_exit.begin(lambda: asdict(self.statistics) | {"frozen_arguments": self._frozen[1]()})
 
     @property
     def is_capturing(self) -> bool:

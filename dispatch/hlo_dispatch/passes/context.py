@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hlo_dispatch.analysis.binding_time import PURE, StaticRule
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.autotune.measurement_requests import ModuleMeasurer
 from hlo_dispatch.ir.module import Module
@@ -32,6 +33,8 @@ class PassContext:
     planner: Planner
     frozen: AbstractSet[int] = frozenset()
     """Numbers of the entry's frozen parameters; values that depend on these alone are static."""
+    static_rule: StaticRule = PURE
+    """Which of these values are."""
     widened: AbstractSet[int] = frozenset()
     """Further frozen parameters, of narrower stored types: they are neither prepacked nor hoisted, which would make
     them larger."""

@@ -22,8 +22,8 @@ def flatten(module: Module, context: PassContext) -> set[int]:
     context.graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
     if context.frozen:
         by_id = {graph.computation.id: graph for graph, _ in context.graphs}
-        inputs = static_inputs_by_computation(module, context.frozen, by_id.__getitem__)
-        for identifier, static in static_by_computation(by_id, inputs).items():
+        inputs = static_inputs_by_computation(module, context.frozen, by_id.__getitem__, rule=context.static_rule)
+        for identifier, static in static_by_computation(by_id, inputs, context.static_rule).items():
             by_id[identifier].static = static
     for graph, _ in context.graphs:
         redirect_masks(graph)

@@ -33,6 +33,12 @@ class PrepackedCall:
     """Operand number of the weights."""
 
 
+def prepack_targets() -> frozenset[str]:
+    """Targets of all prepack calls."""
+    known = registry.kernels()
+    return frozenset(known[kernel.prepacked_by].target for kernel in known.values() if kernel.prepacked_by)
+
+
 def prepacked_call(kernel: str, attributes: Mapping[str, Any]) -> PrepackedCall | None:
     """The prepacked variant of a call, on this machine and for the loaded library.
 

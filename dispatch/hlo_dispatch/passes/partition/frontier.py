@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from hlo_dispatch.analysis.binding_time import static_values
+from hlo_dispatch.analysis.binding_time import PURE, StaticRule, static_values
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.ir.opcode import ELEMENTWISE, FORWARDS, LOOP_FUSIBLE
 from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
@@ -29,9 +29,9 @@ class Partition:
     """Static values that the steady-state program no longer computes, the frontier included."""
 
 
-def find_partition(graph: FlatGraph, static_inputs: AbstractSet[int]) -> Partition:
-    """Find the frontier; `static_inputs` as for `static_values`."""
-    static = static_values(graph, static_inputs)
+def find_partition(graph: FlatGraph, static_inputs: AbstractSet[int], rule: StaticRule = PURE) -> Partition:
+    """Find the frontier; arguments as of `static_values`."""
+    static = static_values(graph, static_inputs, rule)
     dynamic = [node for node in graph.nodes if node not in static]
     frontier = {operand for node in dynamic for operand in node.operands if operand in static}
     if graph.root in static:

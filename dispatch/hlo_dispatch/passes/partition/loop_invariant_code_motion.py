@@ -33,11 +33,13 @@ def hoist_loop_invariants(module: Module, context: PassContext) -> set[int]:
     if not (context.frozen or context.loop_weights):
         return changed
     with flat_graphs(module) as graph_of:
-        static_inputs = static_inputs_by_computation(module, context.frozen, graph_of, context.loop_weights)
+        static_inputs = static_inputs_by_computation(
+            module, context.frozen, graph_of, context.loop_weights, context.static_rule
+        )
     for call_site in list(_call_sites(module, module.entry)) if len(static_inputs) > 1 else ():
         if static_inputs.get(call_site.callee):
             with contextlib.suppress(RewriteUnsupported):  # a control dependency on one of them
-                hoister = _Hoister(module, call_site, static_inputs[call_site.callee], context.threads)
+                hoister = _Hoister(module, call_site, static_inputs[call_site.callee], context)
                 changed |= hoister.run(context.prepacked)
     return changed
 
@@ -69,8 +71,11 @@ def _call_sites(module: Module, computation: ComputationProto) -> Iterator[_Call
 class _Hoister:
     """Hoists the static values of one callee into its caller."""
 
-    def __init__(self, module: Module, call_site: _CallSite, static_inputs: AbstractSet[int], threads: int) -> None:
-        self._module, self._call_site, self._static_inputs, self._threads = module, call_site, static_inputs, threads
+    def __init__(
+        self, module: Module, call_site: _CallSite, static_inputs: AbstractSet[int], context: PassContext
+    ) -> None:
+        self._module, self._call_site, self._static_inputs = module, call_site, static_inputs
+        self._threads, self._rule = context.threads, context.static_rule
         self._callee = module.computations[call_site.callee]
         self._caller = Editor(module, module.computations[call_site.caller])
         self._control_flow = self._caller.instructions[call_site.instruction]
@@ -87,7 +92,7 @@ class _Hoister:
         Raises:
             RewriteUnsupported: an instruction has a control dependency on a hoisted one; nothing has changed.
         """
-        partition = find_partition(self._graph, self._static_inputs)
+        partition = find_partition(self._graph, self._static_inputs, self._rule)
         number = self._call_site.operand_number
         if not partition.frontier or not can_change_state(
             self._module, self._caller, self._control_flow, number, self._graph

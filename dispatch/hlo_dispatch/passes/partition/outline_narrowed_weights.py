@@ -37,6 +37,6 @@ def outline_narrowed_weights(module: Module, context: PassContext) -> set[int]:
 
 
 def _narrowed_inside_fusions(graph: FlatGraph, context: PassContext) -> list[Node]:
-    static = static_values(graph, context.frozen)
-    frontier = find_partition(graph, context.frozen | context.widened).frontier
+    static = static_values(graph, context.frozen, context.static_rule)
+    frontier = find_partition(graph, context.frozen | context.widened, context.static_rule).frontier
     return [node for node in frontier if node.top_level_id is None and node not in static]

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hlo_dispatch.analysis.binding_time import static_inputs_by_computation, static_values
+from hlo_dispatch.analysis.binding_time import StaticRule, static_inputs_by_computation, static_values
 from hlo_dispatch.analysis.buffer_assignment import padded
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
 from hlo_dispatch.analysis.stacked_slices import MAX_STATIC_SLICES
@@ -43,13 +43,15 @@ def prepack(module: Module, context: PassContext) -> set[int]:
     editors: list[Editor] = []
     left = math.inf if context.frozen else MOST_IN_FRONT_OF_LOOPS
     with flat_graphs(module) as graph_of:
-        inputs = static_inputs_by_computation(module, context.frozen, graph_of, context.loop_weights)
+        inputs = static_inputs_by_computation(
+            module, context.frozen, graph_of, context.loop_weights, context.static_rule
+        )
         for identifier, static_inputs in inputs.items():
             if not static_inputs:
                 continue  # the reorders of a loop's constants would stay in it
             graph = graph_of(identifier)
             requests = dict[int, _PrepackRequest]()
-            for consumer, request in _prepack_requests(graph, static_inputs, kernels).items():
+            for consumer, request in _prepack_requests(graph, static_inputs, kernels, context.static_rule).items():
                 if request.bytes <= left:
                     requests[consumer] = request
                     left -= request.bytes
@@ -77,10 +79,10 @@ class _PrepackRequest:
 
 
 def _prepack_requests(
-    graph: FlatGraph, static_inputs: AbstractSet[int], kernels: Mapping[str, str]
+    graph: FlatGraph, static_inputs: AbstractSet[int], kernels: Mapping[str, str], rule: StaticRule
 ) -> Mapping[int, _PrepackRequest]:
     """Id of a kernel call whose weights are static, or a slice of static stacked weights → its prepack request."""
-    static = static_values(graph, static_inputs)
+    static = static_values(graph, static_inputs, rule)
     found: dict[int, _PrepackRequest] = {}
     for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from hlo_dispatch.analysis.binding_time import PURE, StaticRule
 from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.overwritten_parameters import overwritten_parameters
@@ -23,7 +24,7 @@ def split_off_prologue(module: Module, context: PassContext) -> set[int]:
     """Split a prologue off the module, which becomes the steady-state program; none where that is not supported."""
     frozen = context.frozen | context.widened
     try:
-        context.split = split_at(module, frozen, context.threads, context.prepacked)
+        context.split = split_at(module, frozen, context.threads, context.prepacked, context.static_rule)
     except RewriteUnsupported:
         # A control dependency on a static value.
         context.split = without_prologue(module, frozen)
@@ -31,7 +32,11 @@ def split_off_prologue(module: Module, context: PassContext) -> set[int]:
 
 
 def split_at(
-    module: Module, frozen: AbstractSet[int], threads: int, prepacked: AbstractSet[str] = frozenset()
+    module: Module,
+    frozen: AbstractSet[int],
+    threads: int,
+    prepacked: AbstractSet[str] = frozenset(),
+    rule: StaticRule = PURE,
 ) -> Split:
     """Split an optimized module into prologue and steady-state program, which the module becomes.
 
@@ -40,6 +45,7 @@ def split_at(
         frozen: numbers of the frozen parameters.
         threads: number of XLA's threads.
         prepacked: names of the instructions whose results are prepacked weights.
+        rule: which values are static.
 
     Raises:
         RewriteUnsupported: an instruction has a control dependency on a static value.
@@ -47,7 +53,7 @@ def split_at(
     # The schedule of the unsplit module fits neither half.
     module.proto.ClearField("schedule")
     graph = FlatGraph(module, module.entry)
-    partition = find_partition(graph, frozen)
+    partition = find_partition(graph, frozen, rule)
     frontier = partition.frontier
     split = Split(None, [], [], module, [], _dynamic_inputs(module, frozen))
     if frontier:

@@ -1,0 +1,50 @@
+"""Call form: the leaves of a call's arguments, and what must be equal for two calls to have one structure."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+
+
+class CallForm:
+    """Separates the static arguments of a jitted function from the others, as `jax.jit` does."""
+
+    def __init__(self, jitted: Any) -> None:
+        info = getattr(jitted, "_jit_info", None)
+        self.refusal = "this jax does not say which arguments are static" if info is None else ""
+        """Why its calls have no form; empty: they have one."""
+        self._numbers, self._names = (
+            tuple(getattr(info, "static_argnums", None) or ()),
+            tuple(getattr(info, "static_argnames", None) or ()),
+        )
+
+    def flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Hashable]:
+        """The leaves of the arguments that are not static, and a key of pytree structure and static arguments."""
+        if not (self._numbers or self._names):
+            return jax.tree_util.tree_flatten((args, kwargs))
+        numbers = self._numbers_in(args)
+        dynamic, named = self.without_static(args, kwargs)
+        static = [(number, type(args[number]), args[number]) for number in numbers]
+        static += [(name, type(kwargs[name]), kwargs[name]) for name in self._names if name in kwargs]
+        leaves, structure = jax.tree_util.tree_flatten((dynamic, named))
+        return leaves, (structure, *static)
+
+    def without_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that are not static."""
+        numbers = self._numbers_in(args)
+        dynamic = tuple(argument for number, argument in enumerate(args) if number not in numbers)
+        return dynamic, {name: value for name, value in kwargs.items() if name not in self._names}
+
+    def names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        """Path of each leaf that `flat` returns."""
+        dynamic, named = self.without_static(args, kwargs)
+        paths = jax.tree_util.tree_leaves_with_path((dynamic, named))
+        return [jax.tree_util.keystr(path[1:]) for path, _ in paths]
+
+    def _numbers_in(self, args: tuple[Any, ...]) -> list[int]:
+        count = len(args)
+        return sorted({number % count for number in self._numbers if -count <= number < count})

@@ -1,0 +1,53 @@
+"""Eligibility: which arrays, and which functions, can be frozen without being asked."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jax.core import Tracer
+
+from hlo_dispatch.freezing.signature import is_key
+
+_UNSUPPORTED = ("in_shardings", "out_shardings", "device", "backend", "inline", "compiler_options")
+
+
+def is_freezable(leaf: Any) -> bool:
+    """Whether an argument is an array of JAX's that never changes: on one CPU, alive, row-major, of numbers.
+
+    A weakly typed one stands for a number of Python's.
+    NumPy's arrays and `jax.Ref`s change, tracers have no value, and keys of jax.random are answers' seeds.
+    """
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or not hasattr(leaf, "unsafe_buffer_pointer"):
+        return False
+    if is_key(leaf.dtype) or leaf.weak_type or leaf.is_deleted():
+        return False
+    devices = leaf.devices()
+    if len(devices) != 1 or next(iter(devices)).platform != "cpu":
+        return False
+    layout = getattr(getattr(leaf, "format", None), "layout", None)
+    return layout is None or tuple(layout.major_to_minor) == tuple(range(leaf.ndim))
+
+
+def refusal_of_options(options: Mapping[str, Any]) -> str:
+    """Why a function jitted with these options is never frozen; empty: it may be."""
+    named = [name for name in _UNSUPPORTED if options.get(name) not in (None, False)]
+    return f"it is jitted with {', '.join(named)}" if named else ""
+
+
+def refusal_of_leaves(leaves: list[Any]) -> str:
+    """Why a call with these leaves is never frozen; empty: it may be."""
+    for leaf in leaves:
+        if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1:
+            return "an argument lies on several devices"
+    return ""
+
+
+def refusal_of_jaxpr(closed: Any) -> str:
+    """Why a function of this jaxpr is never frozen; empty: it may be."""
+    if closed.effects:
+        return "it has side effects, or reads what changes (callbacks, jax.Ref)"
+    return ""

@@ -1,0 +1,116 @@
+"""`hlo_dispatch.jit`: `jax.jit` that freezes the arguments that its caller passes again and again."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+
+from hlo_dispatch.automatic_freezing import overview
+from hlo_dispatch.automatic_freezing.call_form import CallForm
+from hlo_dispatch.automatic_freezing.call_site import CallSite
+from hlo_dispatch.automatic_freezing.eligibility import refusal_of_options
+from hlo_dispatch.automatic_freezing.mode import NEVER, NOW, freeze_mode
+from hlo_dispatch.automatic_freezing.services import Services, immediate
+from hlo_dispatch.freezing.signature import trace_state_clean
+
+_MOST_SITES = 8
+"""Structures of arguments of one function that are observed; a function with more is called in too many ways."""
+
+
+def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """`jax.jit`, with arguments frozen that stay the same objects from call to call.
+
+    Once some of JAX's arrays among the arguments, 64 kB or more of them, were the same objects in three calls, a
+    program that has them preprocessed is prepared in the background (`freeze`). Then it and the plain program take
+    turns in the caller's calls, and the faster one stays. A call with other objects in their place gets the plain
+    program. Nothing but weights is preprocessed: what the function computes every call computes, with equal arguments,
+    too. Results may differ in their last bits from one call to the next where the program changes.
+
+    Args:
+        function: the function; without it, what is returned takes it, as in `@hlo_dispatch.jit(static_argnums=1)`.
+        options: those of `jax.jit`.
+
+    Returns:
+        What `jax.jit` returns would do: `lower`, `trace`, `eval_shape` and `clear_cache` included. HLO_DISPATCH_FREEZE
+        chooses `auto`, `now` (frozen in the first call, without a trial) or `never` (what is returned is
+        `jax.jit`'s).
+
+    Raises:
+        PolicyError: HLO_DISPATCH_FREEZE or HLO_DISPATCH_FREEZE_MEMORY is invalid.
+        TypeError, ValueError: as `jax.jit`.
+    """
+    if function is None:
+        return functools.partial(jit, **options)
+    mode = freeze_mode()
+    if mode == NEVER:
+        return jax.jit(function, **options)
+    return JittedFunction(function, options, immediate() if mode == NOW else Services())
+
+
+class JittedFunction:
+    """The function that `jit` returns; thread-safe."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], services: Services) -> None:
+        self._jitted: Any = jax.jit(function, **options)
+        self._options, self._services = options, services
+        self._form = CallForm(self._jitted)
+        self._refusal = refusal_of_options(options) or self._form.refusal
+        self._sites: dict[Hashable, CallSite] = {}
+        self._calls = 0
+        functools.update_wrapper(self, function)
+        overview.functions.add(self)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The function's value; errors as of `jax.jit`."""
+        self._calls = calls = self._calls + 1
+        is_checked = not calls & (calls - 1)
+        if self._refusal or not (is_checked or self._is_watching) or not trace_state_clean():
+            return self._jitted(*args, **kwargs)
+        try:
+            leaves, structure = self._form.flat(args, kwargs)
+            site = self._sites.get(structure)
+        except Exception:
+            return self._jitted(*args, **kwargs)  # it says what is wrong with the arguments
+        if site is None:
+            if len(self._sites) >= _MOST_SITES:
+                return self._jitted(*args, **kwargs)
+            name = getattr(self, "__name__", "function")
+            site = self._sites.setdefault(structure, CallSite(name, self._jitted, self._form, self._services))
+        return site.call(leaves, args, kwargs, is_checked=is_checked)
+
+    @property
+    def _is_watching(self) -> bool:
+        return not self._sites or any(site.is_watching for site in list(self._sites.values()))
+
+    @property
+    def sites(self) -> list[CallSite]:
+        """Its calls by structure, in the order of their first ones."""
+        return list(self._sites.values())
+
+    def clear_cache(self) -> None:
+        """As of `jax.jit`'s functions; what was frozen is freed, too."""
+        sites, self._sites = list(self._sites.values()), {}
+        for site in sites:
+            site.end("its cache was cleared")
+        self._jitted.clear_cache()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        # `lower`, `trace`, `eval_shape`, and what else this jax has.
+        if name == "_jitted":
+            raise AttributeError(name)
+        return getattr(self._jitted, name)
+
+    def __reduce__(self) -> Any:
+        return functools.partial(jit, **self._options), (self.__wrapped__,)
+
+    def __repr__(self) -> str:
+        return f"<hlo_dispatch.jit of {self.__wrapped__!r}>"

@@ -1,0 +1,188 @@
+"""Leaf program: the frozen program of a function whose static leaves are certain objects, as long as they live."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import operator
+import sys
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hlo_dispatch.automatic_freezing.traced_call import TracedCall, key_of
+from hlo_dispatch.automatic_freezing.trial import CallTrial
+from hlo_dispatch.freezing.callable import Frozen
+from hlo_dispatch.freezing.program import Program
+from hlo_dispatch.freezing.report import bytes_of
+from hlo_dispatch.freezing.signature import signature
+
+_is_deleted = operator.methodcaller("is_deleted")
+
+
+class FrozenLeaves(Frozen):
+    """`freeze` of static leaves: programs of several call signatures, and arrays that can be dropped and made again."""
+
+    def __init__(self, name: str, leaves: Sequence[Any]) -> None:
+        """Raises FreezeError: as `freeze`."""
+        self._calls: dict[Hashable, Callable[..., Any]] = {}
+
+        def call(static: Any, *dynamic: Any) -> Any:
+            return self._calls[key_of(value.aval for value in dynamic)](static, *dynamic)
+
+        call.__name__ = call.__qualname__ = name
+        super().__init__(call, (list(leaves),), may_be_activations=True)
+
+    def add(self, call: TracedCall) -> None:
+        """Compile the program of a call, again where JAX has forgotten it; no weights are preprocessed.
+
+        Raises:
+            FreezeError: a leaf is gone, or the function is refused.
+            Exception: what compiling raises.
+        """
+        with self._lock:
+            known = self._programs.get(signature(call.examples, {}))
+            if known is None:
+                self._calls[call.key] = call.function()
+                self._build(call.examples, {})
+            elif known.arrays is not None:
+                leaves = self._originals.arrays("compiling again")
+                arrays = list(known.arrays)
+                for place, number in _kept_leaves(known, len(leaves)).items():
+                    arrays[place] = leaves[number]
+                known.program.compile(tuple(arrays), *call.examples)
+
+    def steady_state(self, call: TracedCall) -> SteadyState:
+        """The program of a call with its arrays, which are computed now where they are not there.
+
+        Raises:
+            FreezeError: a leaf is gone.
+        """
+        count = len(call.static)
+        with self._lock:
+            self._preprocess()
+            self._programs = {key: _without_leaves(program, count) for key, program in self._programs.items()}
+            program = self._programs[signature(call.examples, {})]
+        kept = {place: call.static[leaf] for place, leaf in _kept_leaves(program, count).items()}
+        return SteadyState(program.program.run, program.arrays or (), kept)
+
+    def drop_arrays(self) -> None:
+        """Free the arrays; the compiled programs stay, for `update`."""
+        with self._lock:
+            self._programs = {key: replace(program, arrays=None) for key, program in self._programs.items()}
+            self._latest = None
+
+    @property
+    def preprocessed_bytes(self) -> int:
+        """Bytes of the values that are in memory besides the leaves."""
+        arrays = {
+            key: array
+            for program in self._programs.values()
+            for key, array in program.held.items()
+            if key in set(program.preprocessing.preprocessed)
+        }
+        return sum(map(bytes_of, arrays.values()))
+
+
+@dataclass(frozen=True)
+class SteadyState:
+    """A steady-state program with its arrays, but for the leaves that it reads as they are: those each call gives.
+
+    So the leaves can die, and be donated, as if they were not frozen.
+    """
+
+    run: Callable[..., Any]
+    """Takes the arrays and the dynamic leaves; compiles nothing: with others it raises NotCompiledForArguments."""
+    arrays: tuple[Any, ...]
+    kept: Mapping[int, int]
+    """Place among the arrays → number of the leaf that belongs there."""
+
+    def __call__(self, leaves: Sequence[Any], dynamic: Sequence[int]) -> Any:
+        arrays = list(self.arrays)
+        for place, number in self.kept.items():
+            arrays[place] = leaves[number]
+        return self.run(tuple(arrays), *[leaves[number] for number in dynamic])
+
+
+def _kept_leaves(program: Program, count: int) -> dict[int, int]:
+    """Place among a program's arrays → which of so many leaves it reads there as it is."""
+    first = len(program.preprocessing.preprocessed)
+    kept = enumerate(program.preprocessing.kept.values(), first)
+    return {place: number for place, number in kept if number < count}
+
+
+def _without_leaves(program: Program, count: int) -> Program:
+    """The program without strong references to leaves, which a view of their memory is, too."""
+    if program.arrays is None:
+        return program
+    kept = _kept_leaves(program, count)
+    return replace(program, arrays=tuple(None if n in kept else array for n, array in enumerate(program.arrays)))
+
+
+class LeafProgram:
+    """Steady-state programs for one set of leaves, by call signature; no strong reference to a leaf."""
+
+    def __init__(
+        self, leaves: Mapping[int, Any], calls: Mapping[Hashable, CallProgram], on_death: Callable[[], None]
+    ) -> None:
+        """
+        Args:
+            leaves: the static leaves, by their numbers.
+            on_death: called once when the first of them dies, in whatever thread and place; takes no lock.
+        """
+        self.calls = dict(calls)
+        self._numbers = tuple(leaves)
+        self._ids = [id(leaf) for leaf in leaves.values()]
+        self._is_alive = True
+        this = weakref.ref(self)
+
+        def died(_: Any, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+            program = this()
+            if program is not None and program.end() and not is_finalizing():
+                on_death()
+
+        # While all of them live, no other object has one of their ids.
+        self._references = [weakref.ref(leaf, died) for leaf in leaves.values()]
+
+    def is_for(self, leaves: Sequence[Any]) -> bool:
+        """Whether a call's static leaves are these objects, and none was deleted or donated."""
+        found = [leaves[number] for number in self._numbers]
+        return self._is_alive and list(map(id, found)) == self._ids and not any(map(_is_deleted, found))
+
+    def call_program(self, leaves: Sequence[Any]) -> CallProgram | None:
+        """The program for a call's dynamic leaves; None: it was not compiled for them."""
+        if len(self.calls) == 1:
+            # It raises NotCompiledForArguments for others.
+            return next(iter(self.calls.values()))
+        dynamic = next(iter(self.calls.values())).call.dynamic if self.calls else ()
+        return self.calls.get(signature(tuple(leaves[number] for number in dynamic), {}))
+
+    def end(self) -> bool:
+        """Drop the arrays, for good; returns whether they were there."""
+        was_alive, self._is_alive, self.calls = self._is_alive, False, {}
+        return was_alive
+
+
+class CallProgram:
+    """The steady-state program of one call signature, and the trial of it."""
+
+    def __init__(self, call: TracedCall, run: SteadyState, trial: CallTrial | None) -> None:
+        """
+        Args:
+            trial: None: the program is used without one.
+        """
+        self.call, self.trial, self._run = call, trial, run
+        self.is_faster = True if trial is None else None
+        """What the trial has found; None: it has not ended."""
+        self.served = 0
+        """Number of calls, the trial's included."""
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        """The call's results.
+
+        Raises:
+            NotCompiledForArguments: the dynamic leaves are others than those that it was compiled for.
+        """
+        self.served += 1
+        return self._run(leaves, self.call.dynamic)

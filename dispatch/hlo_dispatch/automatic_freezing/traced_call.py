@@ -1,0 +1,100 @@
+"""Traced call: the jaxpr of a jitted function's call as a function of its static and its dynamic leaves."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from hlo_dispatch.automatic_freezing.eligibility import refusal_of_jaxpr
+from hlo_dispatch.errors import FreezeError
+from hlo_dispatch.freezing.signature import is_key
+
+_NUMBERS = (bool, int, float, complex)
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """The jaxpr of one call signature, of a function whose leaves with these numbers are static."""
+
+    closed: Any
+    structure: Any
+    """Pytree structure of the results."""
+    static: tuple[int, ...]
+    """Numbers of the static leaves."""
+    dynamic: tuple[int, ...]
+    """Numbers of the others."""
+    donated: tuple[int, ...]
+    """Numbers of the donated leaves."""
+    examples: tuple[Any, ...]
+    """Abstract values of the dynamic leaves; Python's numbers as they are."""
+
+    @classmethod
+    def of(
+        cls, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any], static: Sequence[int]
+    ) -> TracedCall:
+        """Trace a call, which JAX remembers from the caller's own calls of this signature.
+
+        Raises:
+            FreezeError: its function is never frozen.
+            Exception: what tracing the function raises.
+        """
+        traced = jitted.trace(*args, **kwargs)
+        closed = traced.jaxpr
+        refusal = refusal_of_jaxpr(closed)
+        if refusal:
+            raise FreezeError(refusal)
+        if len(closed.in_avals) != len(leaves):
+            raise FreezeError(f"JAX gives it {len(closed.in_avals)} parameters for {len(leaves)} leaves")
+        chosen = set(static)
+        flags = jax.tree.leaves(traced.args_info, is_leaf=lambda node: hasattr(node, "donated"))
+        dynamic = tuple(number for number in range(len(leaves)) if number not in chosen)
+        return cls(
+            closed,
+            jax.tree.structure(traced.out_info),
+            tuple(static),
+            dynamic,
+            tuple(number for number in dynamic if flags[number].donated),
+            tuple(_example(leaves[number]) for number in dynamic),
+        )
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for dynamic leaves of equal abstract values."""
+        return key_of(self.closed.in_avals[number] for number in self.dynamic)
+
+    def function(self) -> Callable[..., Any]:
+        """The call as a function of (static leaves, *dynamic leaves)."""
+        evaluated = jaxpr_as_fun(self.closed)
+        donated = tuple(position for position, number in enumerate(self.dynamic) if number in self.donated)
+
+        def of_leaves(*given: Any) -> Any:
+            leaves = dict(zip((*self.dynamic, *self.static), given, strict=True))
+            return jax.tree.unflatten(self.structure, evaluated(*(leaves[n] for n in range(len(leaves)))))
+
+        # `freeze` takes over what a jitted function inside donates.
+        jitted = jax.jit(of_leaves, donate_argnums=donated)
+        return lambda static, *dynamic: jitted(*dynamic, *static)
+
+
+def key_of(avals: Any) -> Hashable:
+    """Equal for lists of equal abstract values."""
+    return tuple((aval.shape, aval.dtype, bool(getattr(aval, "weak_type", False))) for aval in avals)
+
+
+def _example(leaf: Any) -> Any:
+    """What stands for a dynamic leaf while programs are compiled, without holding its elements."""
+    if isinstance(leaf, _NUMBERS):
+        return leaf
+    if isinstance(leaf, jax.Array):
+        sharding = leaf.sharding if leaf.committed else None
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.aval.weak_type)
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        raise FreezeError(f"an argument is a {type(leaf).__qualname__}")
+    return jax.ShapeDtypeStruct(leaf.shape, dtype if is_key(dtype) else jax.dtypes.canonicalize_dtype(dtype))
