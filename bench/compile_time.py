@@ -89,9 +89,7 @@ def measured(kind: str, instructions: int, policies: list[str], *, with_code: bo
     """Compile a program and run the pass over it under each of the policies."""
     module, xla = compiled(kind, instructions, with_code=with_code)
     seconds = {policy: min(_pass_seconds(module, policy) for _ in range(_TIMES)) for policy in policies}
-    return CompileTimes(
-        kind, sum(len(c.instructions) for c in Module.from_bytes(module).proto.computations), xla, seconds
-    )
+    return CompileTimes(kind, Module.from_bytes(module).instruction_count, xla, seconds)
 
 
 def _pass_seconds(module: bytes, policy: str) -> float:

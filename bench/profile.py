@@ -147,7 +147,7 @@ def _mean(halves: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _without_holders(module: Module, seconds: dict[str, float]) -> dict[str, float]:
-    holders = {i.name for c in module.proto.computations[:] for i in c.instructions[:] if i.opcode in _HOLDERS}
+    holders = {i.name for i in module.instructions if i.opcode in _HOLDERS}
     return {name: value for name, value in seconds.items() if name not in holders}
 
 
@@ -211,7 +211,7 @@ def _members(module: Module) -> dict[str, set[str]]:
 
 def _left(report: Report, module: Module, dispatched: dict[str, float]) -> tuple[LeftInstruction, ...]:
     calls = {region.call for region in report.dispatched}
-    instructions = {i.name: i for c in module.proto.computations[:] for i in c.instructions[:]}
+    instructions = {i.name: i for i in module.instructions}
     groups: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
     for name, seconds in dispatched.items():
         if name not in calls:

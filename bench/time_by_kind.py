@@ -170,7 +170,7 @@ def _modules_of(events: Sequence[Event]) -> dict[str, Module]:
             if names is None:
                 continue
             module = Module.from_bytes(stored.as_serialized_hlo_module_proto())
-            known = sum(i.name in names for c in module.proto.computations[:] for i in c.instructions[:])
+            known = sum(i.name in names for i in module.instructions)
             if known > found.get(stored.name, (-1, module))[0]:
                 found[stored.name] = known, module
     return {name: module for name, (_, module) in found.items()}

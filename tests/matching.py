@@ -81,7 +81,7 @@ def node(graph: FlatGraph, name: str) -> Node:
 
 def instruction(module: Module, name: str):
     """The proto of this name, anywhere in the module."""
-    (found,) = [proto for c in module.proto.computations for proto in c.instructions if proto.name == name]
+    (found,) = [proto for proto in module.instructions if proto.name == name]
     return found
 
 

@@ -88,7 +88,7 @@ def _place(op_name: str) -> str:
 
 def _anchors(module: bytes) -> dict[str, int]:
     parsed = Module.from_bytes(module)
-    opcodes = Counter(instruction.opcode for c in parsed.proto.computations for instruction in c.instructions)
+    opcodes = Counter(instruction.opcode for instruction in parsed.instructions)
     graphs = [FlatGraph(parsed, computation) for computation, _ in parsed.control_flow_computations()]
     opcodes[POOLING] = sum(is_pooling(node) for graph in graphs for node in graph.nodes)
     return {opcode: opcodes[opcode] for opcode in OPCODES}

@@ -37,7 +37,7 @@ class Halves:
         """Of every instruction of one half, those inside fusions included."""
         module = self.split.program if program else self.split.prologue
         assert module is not None
-        return {i.opcode for computation in module.proto.computations for i in computation.instructions}
+        return {i.opcode for i in module.instructions}
 
 
 def optimized(program: Callable[..., Any], arguments: Sequence[Any], donated: Sequence[int] = ()) -> Module:

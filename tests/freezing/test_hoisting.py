@@ -97,7 +97,7 @@ def test_prepacked_once_and_not_carried_plain(program: Callable[..., Any], weigh
     frozen = [values(64, 64) for _ in range(weights)]
     found = halves(program, *frozen, values(32, 64), frozen=tuple(range(weights)), policy="always")
     assert any(value.is_prepacked for value in found.split.preprocessed)
-    inside = [i for c in found.split.program.proto.computations for i in c.instructions]
+    inside = [*found.split.program.instructions]
     assert "hlo_dispatch.onednn.pack" not in [i.custom_call_target for i in inside]
     assert not found.split.frozen_inputs
 
@@ -152,7 +152,7 @@ def test_what_is_returned_is_copied(turns: int) -> None:
     found = halves(loop if turns else branch, values(6, 6), values(6, 6), policy="never")
     assert_equal(found)
     for module in filter(None, (found.split.prologue, found.split.program)):
-        entered = {i for c in module.proto.computations for o in c.instructions if o.opcode == "conditional"
+        entered = {i for o in module.instructions if o.opcode == "conditional"
                    for i in o.called_computation_ids}  # fmt: skip
         for computation in (c for c in module.proto.computations if c.id in entered):
             by_id = {instruction.id: instruction for instruction in computation.instructions}

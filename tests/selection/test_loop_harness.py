@@ -274,7 +274,5 @@ def test_names_of_a_harness_are_its_own() -> None:
     module = extracted.module.copy()
     next(i for i in module.entry.instructions if i.id == module.entry.root_id).name = "region_result.0"
     looped = in_loop(replace(extracted, module=module)).module
-    names = [
-        i.name for c in looped.proto.computations for i in c.instructions if i.name.startswith(("region_", "loop_"))
-    ]
+    names = [i.name for i in looped.instructions if i.name.startswith(("region_", "loop_"))]
     assert len(names) == len(set(names))

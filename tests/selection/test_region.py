@@ -133,7 +133,7 @@ def test_in_double_it_is_the_same_more_exactly(text: str, anchor: str) -> None:
 def test_what_the_region_is_made_of() -> None:
     """Whole fusions; what the match looks past is inside, what makes its input is not."""
     extracted, _ = extract(FUSED, "dot")
-    names = {i.name for c in extracted.module.proto.computations for i in c.instructions}
+    names = {i.name for i in extracted.module.instructions}
     assert {"dot", "tanh", "power"} <= names
     assert "y" not in names
     assert sorted(map(str, extracted.results)) == ["f32[32,64]{1,0}"]
@@ -145,7 +145,7 @@ def test_what_the_region_is_made_of() -> None:
 def test_of_two_anchors_in_one_fusion_each_has_its_own_part() -> None:
     extracts = [extract(TWO, anchor)[0] for anchor in ("first", "second")]
     for extracted, (own, other) in zip(extracts, itertools.permutations(("first", "second")), strict=True):
-        names = {i.name for c in extracted.module.proto.computations for i in c.instructions}
+        names = {i.name for i in extracted.module.instructions}
         assert own in names
         assert other not in names
 

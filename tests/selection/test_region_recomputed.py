@@ -63,7 +63,7 @@ class Cuts:
 
 def loops(module: Module) -> list:
     """The computations of all loop fusions."""
-    every = (i for c in module.proto.computations for i in c.instructions if i.opcode == "fusion")
+    every = (i for i in module.instructions if i.opcode == "fusion")
     return [module.computations[i.called_computation_ids[0]] for i in every if i.fusion_kind == "kLoop"]
 
 

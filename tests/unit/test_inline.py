@@ -46,7 +46,7 @@ def inlined(serialized_module: bytes) -> bytes:
 def calls(serialized_module: bytes) -> list[str]:
     parsed = Module.from_bytes(serialized_module)
     verify(parsed)
-    return [i.name for c in parsed.proto.computations for i in c.instructions if i.opcode == "call"]
+    return [i.name for i in parsed.instructions if i.opcode == "call"]
 
 
 def formulas(text: str) -> list[str]:

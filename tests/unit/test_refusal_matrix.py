@@ -89,7 +89,7 @@ def check(module: bytes, result: bytes | None, report: Report) -> None:
 
 
 def names_in(serialized: bytes) -> set[str]:
-    return {i.name for c in Module.from_bytes(serialized).proto.computations for i in c.instructions}
+    return {i.name for i in Module.from_bytes(serialized).instructions}
 
 
 @pytest.mark.parametrize(("kind", "column", "code"), CELLS)

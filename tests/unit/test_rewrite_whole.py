@@ -102,7 +102,7 @@ def test_the_rest_of_the_module_keeps_its_bytes() -> None:
 
 def test_new_names_and_ids_are_nobodys() -> None:
     module = rewritten(MIXED)
-    names = [proto.name for c in module.proto.computations for proto in c.instructions]
+    names = [proto.name for proto in module.instructions]
     assert len(set(names)) == len(names)
 
 

@@ -77,7 +77,7 @@ def nested(*places: str) -> str:
 
 
 def small_calls(module: Module) -> set[str]:
-    return {i.name for c in module.proto.computations for i in c.instructions if is_small_call(i)}
+    return {i.name for i in module.instructions if is_small_call(i)}
 
 
 @pytest.mark.parametrize("is_small", ["true", "false"])

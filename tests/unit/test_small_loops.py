@@ -81,7 +81,7 @@ def tried_and_run(text: str) -> Module:
 
 def gathered(module: Module) -> list[str]:
     """What the small calls call."""
-    calls = [i for c in module.proto.computations for i in c.instructions if is_small_call(i)]
+    calls = [i for i in module.instructions if is_small_call(i)]
     return [module.computations[call.called_computation_ids[0]].name for call in calls]
 
 

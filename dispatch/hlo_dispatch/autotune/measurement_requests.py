@@ -257,8 +257,7 @@ def _numerics_of(match: Match) -> Numerics:
 
 def _has_several(module: Module) -> bool:
     """Whether the program may have more than one region."""
-    opcodes = (i.opcode for c in module.proto.computations[:] for i in c.instructions[:])
-    return len(list(itertools.islice((opcode for opcode in opcodes if opcode in _REGIONS), 2))) > 1
+    return len(list(itertools.islice((i for i in module.instructions if i.opcode in _REGIONS), 2))) > 1
 
 
 def footprint_of(module: Module) -> int:

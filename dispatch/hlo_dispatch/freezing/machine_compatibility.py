@@ -22,14 +22,8 @@ from hlo_dispatch.vendor.library import Library
 def called_libraries(modules: Iterable[Module]) -> list[str]:
     """Libraries that the custom-calls of these modules need."""
     needs = {kernel.target: kernel.library for kernel in registry.kernels().values()}
-    found = {
-        needs[instruction.custom_call_target]
-        for module in modules
-        for computation in module.proto.computations[:]
-        for instruction in computation.instructions[:]
-        if instruction.custom_call_target in needs
-    }
-    return sorted(found)
+    called = {target for module in modules for target in module.custom_call_targets}
+    return sorted({library for target, library in needs.items() if target in called})
 
 
 def what_it_needs(names: Iterable[str]) -> dict[str, Any]:

@@ -159,11 +159,10 @@ def _digest(module: Module) -> str:
     program.proto.id = 0
     program.proto.name = ""
     program.proto.ClearField("stack_frame_index")
-    for computation in program.proto.computations[:]:
-        for instruction in computation.instructions[:]:
-            instruction.ClearField("metadata")
+    for instruction in program.instructions:
+        instruction.ClearField("metadata")
     digest = hashlib.sha256(program.proto.SerializeToString(deterministic=True))
-    if any(i.custom_call_target for c in program.proto.computations[:] for i in c.instructions[:]):
+    if program.custom_call_targets:
         digest.update(f"{load_tables(installed_tables()).fingerprint} {this_context().fingerprint}".encode())
     return digest.hexdigest()[:40]
 

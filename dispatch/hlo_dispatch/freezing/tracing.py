@@ -195,10 +195,8 @@ def _of_type(dtype: Any, array: Any) -> Any:
 
 def refuse_callbacks(name: str, module: Module) -> None:
     """Refuse a module that calls back into Python; raises FreezeError."""
-    for computation in module.proto.computations[:]:
-        for instruction in computation.instructions[:]:
-            if _CALLBACK in instruction.custom_call_target:
-                raise FreezeError(
-                    f"{name} cannot be frozen: it calls back into Python (jax.debug.print, io_callback, "
-                    "pure_callback); take that out, or use jax.jit"
-                )
+    if any(_CALLBACK in target for target in module.custom_call_targets):
+        raise FreezeError(
+            f"{name} cannot be frozen: it calls back into Python (jax.debug.print, io_callback, pure_callback); take "
+            "that out, or use jax.jit"
+        )

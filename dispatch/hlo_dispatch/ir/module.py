@@ -7,7 +7,7 @@ exception, which costs more than the iteration.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from google.protobuf.message import DecodeError
@@ -86,6 +86,17 @@ class Module:
         return self.computations[self.proto.entry_computation_id]
 
     @property
+    def instructions(self) -> Iterator[InstructionProto]:
+        """The instructions of all computations, callees' first."""
+        return (
+            instruction for computation in self.proto.computations[:] for instruction in computation.instructions[:]
+        )
+
+    @property
+    def custom_call_targets(self) -> set[str]:
+        return {instruction.custom_call_target for instruction in self.instructions} - {""}
+
+    @property
     def instruction_count(self) -> int:
         """Number of instructions, those inside fusions included."""
         return sum(len(computation.instructions) for computation in self.proto.computations[:])
@@ -98,7 +109,7 @@ class Module:
             self._names = self._names or names
             self._opcodes = frozenset(opcodes)
         elif self._opcodes is None:
-            self._opcodes = frozenset({i.opcode for c in self.proto.computations[:] for i in c.instructions[:]})
+            self._opcodes = frozenset({instruction.opcode for instruction in self.instructions})
         return self._opcodes
 
     def control_flow_computations(self) -> Sequence[tuple[ComputationProto, bool]]:
@@ -177,7 +188,7 @@ class Module:
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem.1`, `stem.2` … : a name that nothing in the module has."""
         if not self._names:
-            self._names = {i.name for c in self.proto.computations[:] for i in c.instructions[:]}
+            self._names = {instruction.name for instruction in self.instructions}
             self._names.update(c.name for c in self.proto.computations[:])
         # The search starts at the stem's last number: thousands of parameters share one stem.
         number = self._last_number.get(stem, -1) + 1

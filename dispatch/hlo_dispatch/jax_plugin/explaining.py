@@ -119,8 +119,7 @@ def _stock(compiled: Any) -> bytes:
         raise HloDispatchError("this Compiled does not say what it is made of: pass the function and its arguments")
     module = _largest([module.as_serialized_hlo_module_proto() for module in modules])
     ours = {kernel.target for kernel in load_tables(installed_tables()).kernels.values()}
-    instructions = (i for c in module.proto.computations[:] for i in c.instructions[:])
-    if any(instruction.custom_call_target in ours for instruction in instructions):
+    if not ours.isdisjoint(module.custom_call_targets):
         raise HloDispatchError(
             "this Compiled was dispatched when it was compiled, and what XLA had made before is gone: pass the "
             "function and its arguments, or its Lowered (hlo_dispatch.reports() has what was decided then)"

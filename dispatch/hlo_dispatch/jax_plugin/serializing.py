@@ -34,13 +34,11 @@ def serialized_executable(serialized: bytes, tables: Sequence[str | Path] | None
     if inline_calls(module.copy()):
         raise ModuleError("XLA has not optimized this module yet, and code is made of one that it has: add --optimize")
     refuse_entry_layouts(module)
-    for computation in module.proto.computations[:]:
-        for instruction in computation.instructions[:]:
-            if _CALLBACK in instruction.custom_call_target:
-                raise ModuleError(
-                    f"this program calls back into the Python that wrote it ({instruction.custom_call_target}): "
-                    "no executable of it runs elsewhere"
-                )
+    for target in module.custom_call_targets:
+        if _CALLBACK in target:
+            raise ModuleError(
+                f"this program calls back into the Python that wrote it ({target}): no executable of it runs elsewhere"
+            )
     executable.start()
     register_kernels(tables)
     try:

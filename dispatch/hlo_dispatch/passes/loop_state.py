@@ -42,8 +42,7 @@ def can_change_state(
 
 def _calls(module: Module, called: AbstractSet[int]) -> int:
     """Number of the module's instructions that call one of these computations."""
-    everywhere = (i for computation in module.proto.computations[:] for i in computation.instructions[:])
-    callers = (i for i in everywhere if i.opcode not in CALLS_NOTHING)
+    callers = (i for i in module.instructions if i.opcode not in CALLS_NOTHING)
     return sum(not called.isdisjoint(i.called_computation_ids[:]) for i in callers)
 
 

@@ -81,7 +81,7 @@ def _as_weights(value: Any) -> Any:
 
 
 def _element_types(module: Module) -> set[str]:
-    return {shape_of(i.shape).element_type for c in module.proto.computations for i in c.instructions}
+    return {shape_of(i.shape).element_type for i in module.instructions}
 
 
 def _arrays(values: list[bytes], shapes: list[Shape]) -> list[Any]:

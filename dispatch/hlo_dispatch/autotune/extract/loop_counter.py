@@ -20,8 +20,7 @@ def count_iterations(module: Module, computation: ComputationProto, loop: Instru
     """
     body = module.computations[loop.called_computation_ids[0]]
     root = next(i for i in body.instructions[:] if i.id == body.root_id)
-    everywhere = (i for c in module.proto.computations[:] for i in c.instructions[:])
-    if root.opcode != "tuple" or sum(body.id in i.called_computation_ids[:] for i in everywhere) != 1:
+    if root.opcode != "tuple" or sum(body.id in i.called_computation_ids[:] for i in module.instructions) != 1:
         return False
     elements = [*loop.shape.tuple_shapes]
     state = tuple_shape([*elements, _COUNT.to_proto()])

@@ -52,7 +52,7 @@ class ExtractedWriter:
         proto.entry_computation_name, proto.entry_computation_id = entry.name, entry.id
         names: set[str] = set()
         proto.computations.extend((*called_by(self.graph.module, copied), *self._fused, entry))
-        for instruction in (instruction for c in proto.computations[:] for instruction in c.instructions[:]):
+        for instruction in self._module.instructions:
             # It refers to tables of the module that are not copied.
             instruction.ClearField("metadata")
             # Copied computations keep their names, too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,9 @@ def dtype_of(shape: Shape) -> np.dtype[Any]:
     return np.dtype(names[letter])
 
 
-def _operations(module: Module) -> set[str]:
+def _operations(module: Module) -> AbstractSet[str]:
     """Opcodes and custom-call targets of the module."""
-    every = [i for computation in module.proto.computations for i in computation.instructions]
-    return {i.opcode for i in every} | {i.custom_call_target for i in every}
+    return module.opcodes | module.custom_call_targets
 
 
 def _triangles(module: Module) -> dict[int, Callable[[Any], Any]]:

@@ -58,7 +58,7 @@ def running_time(module: Module, assumed_trips: int | None = None) -> float | No
 
 def calls_libraries(module: Module) -> bool:
     """Whether any instruction is a library call."""
-    return any(is_library_call(i) for computation in module.proto.computations[:] for i in computation.instructions[:])
+    return any(map(is_library_call, module.instructions))
 
 
 def _does_the_same_work(instruction: InstructionProto) -> bool:
