@@ -11,7 +11,7 @@ from calls import Call, attribute
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import registry
-from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
+from hlo_dispatch.vendor.prepacking import WEIGHTS_OPERAND, PrepackedCall, prepacked_call
 
 
 def written(call: Call) -> dict[str, Any]:
@@ -47,12 +47,12 @@ def reading(call: Call, form: PrepackedCall, **changes: Any) -> Callable[..., An
     return custom_call(registry.kernels()[call.name].target, {**form.call, **changes}, result)
 
 
-def with_prepacked(call: Call, form: PrepackedCall, packed: Any) -> list[Any]:
+def with_prepacked(call: Call, packed: Any) -> list[Any]:
     """The operands of the call on packed weights."""
-    return [*call.operands[: form.operand], packed, *call.operands[form.operand + 1 :]]
+    return [*call.operands[:WEIGHTS_OPERAND], packed, *call.operands[WEIGHTS_OPERAND + 1 :]]
 
 
 def run_prepacked(call: Call, form: PrepackedCall) -> np.ndarray:
     """Packed, then read: the logical result, in float64."""
-    packed = packing(form)(call.operands[form.operand])
-    return call.logical(reading(call, form)(*with_prepacked(call, form, packed)))
+    packed = packing(form)(call.operands[WEIGHTS_OPERAND])
+    return call.logical(reading(call, form)(*with_prepacked(call, packed)))

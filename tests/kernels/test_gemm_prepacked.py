@@ -92,7 +92,7 @@ def test_weights_may_be_moved(distance: int) -> None:
     moved = room[begin : begin + form.bytes]
     moved[:] = made
     given = jnp.asarray(moved)  # not copied: it is aligned as JAX wants it
-    found = call.logical(reading(call, form)(*with_prepacked(call, form, given)))
+    found = call.logical(reading(call, form)(*with_prepacked(call, given)))
     assert_close(found, expected, magnitude)
 
 
@@ -116,17 +116,17 @@ def refused(function, operands, *fragments: str) -> None:
 def test_what_was_not_packed_here_is_refused() -> None:
     call, *_ = product(70)
     form = packed(call)
-    nothing = with_prepacked(call, form, np.zeros(form.bytes, np.uint8))
+    nothing = with_prepacked(call, np.zeros(form.bytes, np.uint8))
     expected = "weights: expected what hlo_dispatch.onemkl.pack wrote as 'f32 2600x1301"
     refused(reading(call, form), nothing, "INVALID_ARGUMENT", expected)
     other, *_ = product(201)
     elsewhere = packing(packed(other))(other.operands[1])
     if elsewhere.size == form.bytes:
-        refused(reading(call, form), with_prepacked(call, form, elsewhere), expected)
+        refused(reading(call, form), with_prepacked(call, elsewhere), expected)
     broken = np.array(packing(form)(call.operands[1]))
     broken[8:16] = 255  # where it says where the panels begin
-    refused(reading(call, form), with_prepacked(call, form, broken), expected)
-    short = with_prepacked(call, form, np.zeros(form.bytes - 1, np.uint8))
+    refused(reading(call, form), with_prepacked(call, broken), expected)
+    short = with_prepacked(call, np.zeros(form.bytes - 1, np.uint8))
     refused(reading(call, form), short, f"weights: expected {form.bytes} bytes of u8")
 
 
@@ -145,7 +145,7 @@ def test_attributes_of_another_machine(changes: dict[str, object], fragments: tu
     call, *_ = product(70)
     form = packed(call)
     blob = packing(form)(call.operands[1])
-    refused(reading(call, form, **changes), with_prepacked(call, form, blob), "hlo_dispatch.onemkl.gemm: ", *fragments)
+    refused(reading(call, form, **changes), with_prepacked(call, blob), "hlo_dispatch.onemkl.gemm: ", *fragments)
 
 
 def test_packing_for_nobody() -> None:
@@ -164,7 +164,7 @@ def test_threads_that_read_the_same_weights() -> None:
     call, expected, magnitude = product(70)
     form = packed(call)
     function = reading(call, form)
-    operands = with_prepacked(call, form, packing(form)(call.operands[1]))
+    operands = with_prepacked(call, packing(form)(call.operands[1]))
     first = np.asarray(function(*operands))
     assert_close(call.logical(first), expected, magnitude)
 

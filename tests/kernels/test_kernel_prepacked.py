@@ -228,9 +228,7 @@ def test_packed_weights_are_not_written_to(packed: tuple[Call, np.ndarray]) -> N
     """Not even where they are filled up: another call may be reading them."""
     call, weights = packed
     before = weights.copy()
-    reading(call, prepacked_or_skipped(call))(
-        *with_prepacked(call, prepacked_or_skipped(call), weights)
-    ).block_until_ready()
+    reading(call, prepacked_or_skipped(call))(*with_prepacked(call, weights)).block_until_ready()
     np.testing.assert_array_equal(weights, before)
 
 

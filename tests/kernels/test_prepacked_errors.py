@@ -32,7 +32,7 @@ def reader_says(*fragments: str, packed: np.ndarray | None = None, **changes: An
     """Fails with these words where the attributes or the packed weights are others."""
     call, form = product()
     weights = np.zeros(form.bytes, np.uint8) if packed is None else packed
-    operands = with_prepacked(call, form, weights)
+    operands = with_prepacked(call, weights)
     says(reading(call, form, **changes), operands, "hlo_dispatch.onednn.matmul: ", *fragments)
 
 

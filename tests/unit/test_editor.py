@@ -154,14 +154,12 @@ def test_an_instruction_becomes_another_call(editor: Editor) -> None:
 
 def test_roles_of_operands() -> None:
     sum_, binary = {"kind": "sum"}, {"kind": "binary"}
-    attributes = {"src_dims": [1], "weights_dims": [1], "bias_type": "f32"}
-    assert operand_roles({"src_dims": [1], "post_op_0": binary}) == ["src", "post_op_0"]
-    assert operand_roles(attributes | {"post_op_0": sum_, "post_op_1": binary}) == [
-        "src",
-        "weights",
-        "bias",
-        "post_op_1",
-    ]
+    attributes = {"src_type": "f32", "weights_type": "s8", "dst_type": "f32", "bias_type": "f32"}
+    assert operand_roles({"src_type": "f32", "post_op_0": binary}) == ["src", "post_op_0"]
+    post_ops = {"post_op_0": sum_, "post_op_1": binary}
+    assert operand_roles(attributes | post_ops) == ["src", "weights", "bias", "post_op_1"]
+    quantized = attributes | {"scales_type": "f32", "zeros_type": "s8"}
+    assert operand_roles(quantized | post_ops) == ["src", "weights", "scales", "zeros", "bias", "post_op_1"]
 
 
 def test_one_operand_is_replaced_where_another_one_is_the_same(editor: Editor) -> None:

@@ -110,14 +110,14 @@ class KernelCall:
         return replace(self, attributes=Attributes(attributes), scratch=attributes.get("scratch", self.scratch))
 
 
-_ROLES = {"src": "src_dims", "weights": "weights_dims", "bias": "bias_type"}
-"""Role of an operand → an attribute that a call has if it has the operand."""
+_ROLES = ("src", "weights", "scales", "zeros", "bias")
+"""Roles of operands, in their order; a call that has one has an attribute of its type."""
 
 
 def operand_roles(attributes: Mapping[str, Any]) -> list[str]:
-    """The roles of a call's operands by its attributes: src, weights, bias, then the post-ops that read an operand."""
+    """The roles of a call's operands by its attributes: those above, then the post-ops that read an operand."""
     post_ops = [n for n, value in attributes.items() if n.startswith("post_op_") and value["kind"] == "binary"]
-    return [role for role, name in _ROLES.items() if name in attributes] + post_ops
+    return [role for role in _ROLES if f"{role}_type" in attributes] + post_ops
 
 
 def has_slices(target: str) -> bool:

@@ -262,8 +262,8 @@ class Builder:
             raise self._error((*path, "numerics"), f"no numerics for {missing}", advice)
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Attention(
-            name, entry.kernel, kernels[entry.kernel].score_steps, numerics, entry.formula, entry.origin,
-            self.source.key_location(path),
+            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
+            kernels[entry.kernel].score_steps,
         )  # fmt: skip
 
     def recurrent(self, name: str, entry: RecurrentEntry, kernels: Iterable[str]) -> Recurrent:

@@ -199,13 +199,11 @@ class Routine:
 
 
 @dataclass(frozen=True)
-class Attention:
-    """The attention entry: two products with a softmax between them, and the kernel that computes them together."""
+class _RegionKind:
+    """An entry for a region that one kernel computes as a whole."""
 
     name: str
     kernel: str
-    score_steps: Mapping[str, ScoreStepKind]
-    """The kernel's, by kind."""
     numerics: Mapping[str, Numerics]
     """By the element types of operands and result."""
     formula: str
@@ -217,19 +215,16 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Recurrent:
+class Attention(_RegionKind):
+    """The attention entry: two products with a softmax between them, and the kernel that computes them together."""
+
+    score_steps: Mapping[str, ScoreStepKind]
+    """The kernel's, by kind."""
+
+
+@dataclass(frozen=True)
+class Recurrent(_RegionKind):
     """The recurrent entry: a loop whose body computes a recurrent cell, and the kernel that computes all steps."""
-
-    name: str
-    kernel: str
-    numerics: Mapping[str, Numerics]
-    """By the element types of operands and result."""
-    formula: str
-    origin: str
-    location: SourceLocation
-
-    def describe(self) -> str:
-        return f"{self.name} by {self.kernel}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels, registry
 
+WEIGHTS_OPERAND = 1
+"""Operand number of a call's weights."""
 _FROM_THE_PLAN = ("packed_bytes", "packed_layout")
 
 
@@ -29,8 +31,6 @@ class PrepackedCall:
     """The attributes of the prepack call."""
     prepack_scratch: int
     """Scratch bytes of the prepack call, also among its attributes."""
-    operand: int = 1
-    """Operand number of the weights."""
 
 
 def prepack_targets() -> frozenset[str]:

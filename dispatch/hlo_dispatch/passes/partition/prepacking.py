@@ -25,10 +25,8 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
+from hlo_dispatch.vendor.prepacking import WEIGHTS_OPERAND, PrepackedCall, prepacked_call
 
-_WEIGHTS_OPERAND = 1
-"""Operand number of a call's weights."""
 _WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
 """Prefixes of the names of the weights' attributes."""
 MOST_IN_FRONT_OF_LOOPS = 1 << 30
@@ -74,7 +72,7 @@ class _PrepackRequest:
     @property
     def bytes(self) -> int:
         """Bytes of the prepacked weights, all slices together."""
-        of = self.call.slices.get(self.prepacked_call.operand)
+        of = self.call.slices.get(WEIGHTS_OPERAND)
         return self.prepacked_call.bytes * (1 if of is None else of.count)
 
 
@@ -86,9 +84,9 @@ def _prepack_requests(
     found: dict[int, _PrepackRequest] = {}
     for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
-        if kernel is None or len(instruction.operand_ids) <= _WEIGHTS_OPERAND:
+        if kernel is None or len(instruction.operand_ids) <= WEIGHTS_OPERAND:
             continue
-        weights = graph.value_of[instruction.operand_ids[_WEIGHTS_OPERAND]]
+        weights = graph.value_of[instruction.operand_ids[WEIGHTS_OPERAND]]
         if weights.shape.is_array and weights in static:
             call = graph.module.kernel_call(instruction)
             prepacked_call = _prepacked_call_of(kernel, call.attributes) if _is_sliced_evenly(call, weights) else None
@@ -99,7 +97,7 @@ def _prepack_requests(
 
 def _is_sliced_evenly(call: KernelCall, weights: Node) -> bool:
     """Whether the weights are no slice, or one of a few slices that together are the stacked weights."""
-    of = call.slices.get(_WEIGHTS_OPERAND)
+    of = call.slices.get(WEIGHTS_OPERAND)
     return of is None or (of.count <= MAX_STATIC_SLICES and of.count * of.elements == weights.shape.elements)
 
 
@@ -122,7 +120,7 @@ class _Prepacker:
     def draft(self, requests: Mapping[int, _PrepackRequest]) -> Editor:
         """The computation with its prepack calls."""
         for consumer, request in requests.items():
-            number, size = request.prepacked_call.operand, request.prepacked_call.bytes
+            number, size = WEIGHTS_OPERAND, request.prepacked_call.bytes
             operands, slices = list(request.call.operands), dict(request.call.slices)
             operands[number] = self._prepacked_weights(consumer, request)
             if (of := slices.get(number)) is not None:
@@ -135,8 +133,8 @@ class _Prepacker:
     def _prepacked_weights(self, consumer: int, request: _PrepackRequest) -> int:
         """Id of the prepacked weights of one kernel call."""
         prepacked_call = request.prepacked_call
-        weights = request.call.operands[prepacked_call.operand]
-        of = request.call.slices.get(prepacked_call.operand)
+        weights = request.call.operands[WEIGHTS_OPERAND]
+        of = request.call.slices.get(WEIGHTS_OPERAND)
         layout = {n: prepacked_call.call[n] for n in sorted(prepacked_call.call) if n.startswith(_WEIGHTS_ATTRIBUTES)}
         key = (weights, 0 if of is None else of.count, Attributes(layout).text)
         if key not in self._prepacked_by_key:
@@ -155,7 +153,7 @@ class _Prepacker:
     ) -> InstructionProto:
         """Prepack each slice of the stacked weights, and concatenate them at equal distances."""
         size, element_type = request.prepacked_call.bytes, request.weights.shape.element_type
-        weights = request.call.operands[request.prepacked_call.operand]
+        weights = request.call.operands[WEIGHTS_OPERAND]
         rows = builder.make("bitcast", row_major(element_type, (of.count, of.elements)), weights).id
         gap = padded(size) - size
         between = [builder.constant(row_major("u8", (gap,)), zero_bytes(gap), "gap").id] if gap else []
