@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, peel_node
 
 MAX_STATIC_SLICES = 256
 """Largest number of slices of static weights: each one needs a prepack call in the prologue."""
@@ -27,13 +28,13 @@ class StackedSlice:
 
 def stacked_slice(node: Node) -> StackedSlice | None:
     """The slice whose bytes a value has, of an array in memory with the same element type."""
-    source = _without_bitcasts(node)
+    source = peel_node(node, PEEL_BITCASTS)
     if source.opcode != "dynamic-slice" or source.shape.element_type != node.shape.element_type:
         return None
     if source.has_control_predecessors:
         return None  # the slice is read at a certain time
     shape, sizes = source.operands[0].shape, source.shape.dimensions
-    stack = _without_bitcasts(source.operands[0])
+    stack = peel_node(source.operands[0], PEEL_BITCASTS)
     dimensions = [d for d in reversed(shape.minor_to_major) if shape.dimensions[d] > 1]
     if not dimensions or not source.shape.elements or shape.minor_to_major != source.shape.minor_to_major:
         return None
@@ -54,9 +55,3 @@ def slices_of(graph: FlatGraph, static: AbstractSet[Node]) -> list[Node]:
             if of.stack in static and 1 < of.count <= MAX_STATIC_SLICES:
                 found.append(node)
     return found
-
-
-def _without_bitcasts(node: Node) -> Node:
-    while node.opcode == "bitcast":
-        node = node.operands[0]
-    return node

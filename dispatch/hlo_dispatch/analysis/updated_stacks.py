@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from hlo_dispatch.analysis.binding_time import is_parameter_element
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.loop_indices import integer_of, loop_indices
-from hlo_dispatch.analysis.peeling import is_widening
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, is_widening, peel_node
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape
 
 _UPDATE = "dynamic-update-slice"
-_SAME_ELEMENTS = frozenset(("bitcast", INSERTED_COPY))
+_SAME_ELEMENTS = PEEL_BITCASTS | {INSERTED_COPY}
 _MADE_OF_A_SLICE = _SAME_ELEMENTS | {"convert", "dynamic-slice", _UPDATE}
 _FIRST_INDEX = {"dynamic-slice": 1, _UPDATE: 2}
 """Opcode → number of the operand that is the first start index."""
@@ -111,18 +111,18 @@ def _is_wider_or_back(node: Node, element_type: str) -> bool:
 
 def _changed_slices(graph: FlatGraph, write: Node) -> list[Node]:
     """The value that a write writes, and those that are equal to it."""
-    changed = _peeled(write.operands[1])
+    changed = peel_node(write.operands[1], _SAME_ELEMENTS)
     while changed.opcode == "convert" and is_widening(changed.operands[0]):
         source = changed.operands[0].operands[0]
         if source.shape.element_type != changed.shape.element_type:
             break
-        changed = _peeled(source)
+        changed = peel_node(source, _SAME_ELEMENTS)
     return [changed, *(_equal_values(graph, changed) if changed.opcode == _UPDATE else ())]
 
 
 def _equal_values(graph: FlatGraph, update: Node) -> list[Node]:
     """The other updates that compute the same value from copies of the same one, in single steps."""
-    if _peeled(update.operands[0]).opcode == _UPDATE:
+    if peel_node(update.operands[0], _SAME_ELEMENTS).opcode == _UPDATE:
         return []
     return [
         node
@@ -131,14 +131,8 @@ def _equal_values(graph: FlatGraph, update: Node) -> list[Node]:
         and node.opcode == _UPDATE
         and node.shape == update.shape
         and node.operands[1:] == update.operands[1:]
-        and _peeled(node.operands[0]) is _peeled(update.operands[0])
+        and peel_node(node.operands[0], _SAME_ELEMENTS) is peel_node(update.operands[0], _SAME_ELEMENTS)
     ]
-
-
-def _peeled(node: Node) -> Node:
-    while node.opcode in _SAME_ELEMENTS:
-        node = node.operands[0]
-    return node
 
 
 def _inside(write: Node, changed: Sequence[Node]) -> set[Node]:
