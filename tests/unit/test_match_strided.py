@@ -29,13 +29,6 @@ from hlo_dispatch.ir.shape import Shape
 from matching import flattened, node
 
 
-class Viewed:
-    """What `project_dimensions` reads of a view."""
-
-    def __init__(self, strides: list[int]) -> None:
-        self.strides = strides
-
-
 def places(dimensions) -> np.ndarray:
     """The buffer position of every element that the dimensions walk over."""
     total = np.zeros([size for size, _ in dimensions], int)
@@ -118,7 +111,7 @@ def test_project_broadcasts_like_numpy(shape, data) -> None:
     first, second, *rest = order
     merged = merge_dimensions([(shape.dimensions[n], shape.strides[n]) for n in (second, first)])
     onto = [merged, *((shape.dimensions[n], shape.strides[n]) for n in rest)]
-    projected = project_dimensions(Viewed(strides), shape, onto)
+    projected = project_dimensions([*zip(shape.dimensions, strides, strict=True)], shape, onto)
     sizes = (shape.dimensions[first], shape.dimensions[second])
     in_part = whole[first] != whole[second] and min(sizes) > 1
     assert (projected is None) == in_part

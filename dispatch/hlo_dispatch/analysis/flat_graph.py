@@ -101,6 +101,8 @@ class FlatGraph:
         """The shapes of all values, each once."""
         self.static: AbstractSet[Node] = frozenset()
         """The static values (binding_time.py); none unless the caller froze parameters."""
+        self.applied: dict[int, str] = {}
+        """Id of a computation → the opcode that it applies to its two parameters (match/reduction.py), once known."""
 
         def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
             return _message_and_instructions(module.computations[identifier])

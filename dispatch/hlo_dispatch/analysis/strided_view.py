@@ -305,14 +305,16 @@ def peeled_views(view: View, policy: PeelingPolicy, results: AbstractSet[Node] =
     return found
 
 
-def project_dimensions(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimension, ...] | None:
-    """State a view with `shape`'s dimensions in the dimensions `onto`, which are over `shape`'s buffer.
+def project_dimensions(
+    dimensions: Sequence[Dimension], shape: Shape, onto: Sequence[Dimension]
+) -> tuple[Dimension, ...] | None:
+    """State a view's dimensions, which are `shape`'s, in the dimensions `onto`, which are over `shape`'s buffer.
 
     This is how an elementwise operand, given in the dimensions of the add it meets, is described in the
     dimensions of the primitive whose result that add takes. Returns (size, stride) per dimension of `onto`,
     size 1 where the operand repeats, or None where a dimension repeats only in part.
     """
-    strides = view.strides
+    strides = [stride for _, stride in dimensions]
     numbers = {dimension: number for number, dimension in enumerate(shape.strided_dimensions)}
     projected: list[Dimension] = []
     for size, stride in onto:

@@ -80,4 +80,7 @@ def _may_begin(entry: Node, user: Node) -> bool:
     """Whether a region can have this user: most values are read by something else, which takes no search."""
     if user.opcode not in _REGION_OPCODES:
         return False
-    return all([operand is entry or scalar_constant(operand) is not None for operand in user.operands])
+    for operand in user.operands:
+        if operand is not entry and (operand.scalar is None or scalar_constant(operand) is None):
+            return False
+    return True

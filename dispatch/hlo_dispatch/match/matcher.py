@@ -168,8 +168,11 @@ def _with_materialized_operands(anchor: Anchor) -> Anchor:
 
     The normalizers peel a bitcast at the end of a fusion, behind which there is no value in memory.
     """
-    views = (anchor.source, anchor.weights)
-    source, weights = (view and (in_memory(view, lambda _: False) or view) for view in views)
+    source, weights = anchor.source, anchor.weights
+    if source.node.top_level_id is None:
+        source = in_memory(source, lambda _: False) or source
+    if weights is not None and weights.node.top_level_id is None:
+        weights = in_memory(weights, lambda _: False) or weights
     if source is anchor.source and weights is anchor.weights:
         return anchor
     return replace(anchor, source=source, weights=weights)

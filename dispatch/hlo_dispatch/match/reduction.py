@@ -19,7 +19,10 @@ def applied_by(node: Node, graph: FlatGraph) -> str:
         ModuleError: it applies a computation that is not there, or is none.
     """
     try:
-        return _applied_by(graph.module.computations[node.proto.called_computation_ids[0]])
+        called = node.proto.called_computation_ids[0]
+        if called not in graph.applied:
+            graph.applied[called] = _applied_by(graph.module.computations[called])
+        return graph.applied[called]
     except LookupError as error:
         raise ModuleError(f"what %{node.name} applies is no HLO: {error} is not there") from error
 

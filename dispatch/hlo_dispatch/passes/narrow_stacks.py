@@ -231,6 +231,8 @@ def _takes_widened(module: Module, loop: InstructionProto, by_id: Mapping[int, I
 
 def _widening(module: Module, instruction: InstructionProto, by_id: Mapping[int, InstructionProto]) -> _Widening | None:
     """`by_id`: the instructions of its computation."""
+    if instruction.opcode not in ("fusion", "convert"):
+        return None
     wide = shape_of(instruction.shape)
     if not any(wide.element_type in types for types in _WIDE.values()) or len(wide.dimensions) < 2:
         return None

@@ -261,7 +261,8 @@ class _Planner:
         asked: set[Node] = set()
 
         def recorded(extended: set[Node]) -> Callable[[Node], bool]:
-            return lambda other: not asked.add(other) and other in extended
+            note, contains = asked.add, extended.__contains__
+            return lambda other: note(other) or contains(other)
 
         return self._matcher.match(
             node, recorded(self._ownership.owned), recorded(self._ownership.materialized), self._results

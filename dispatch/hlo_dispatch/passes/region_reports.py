@@ -86,7 +86,6 @@ def _region(
     candidate = decision.candidate
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node
-    plain = FALLBACK_FORMULAS.get(node.opcode) or node.proto.custom_call_target or node.opcode
     metadata = _metadata(plan, node, chosen)
     stopped_at, stopped_because = (
         chosen.epilogue_end(decision.epilogue_refusal, details=details) if chosen is not None else ("", "")
@@ -95,7 +94,7 @@ def _region(
         name=node.name,
         computation=plan.graph.computation.name,
         opcode=node.opcode,
-        formula=chosen.formula if chosen is not None else plain,
+        formula=chosen.formula if chosen is not None else _fallback_formula(node),
         kernel=candidate.match.kernel if candidate is not None else None,
         implementation=candidate.implementation if candidate is not None else None,
         attributes=dict(candidate.attributes.mapping) if candidate is not None else {},
@@ -113,13 +112,18 @@ def _region(
     )
 
 
+def _fallback_formula(node: Node) -> str:
+    return FALLBACK_FORMULAS.get(node.opcode) or node.proto.custom_call_target or node.opcode
+
+
 def _metadata(plan: ComputationPlan, node: Node, match: Match | None) -> OpMetadataProto:
     """The anchor's metadata; XLA drops it from some products, so else that of the nearest instruction."""
-    if node.proto.metadata.op_name:
-        return node.proto.metadata
+    own = node.proto.metadata
+    if own.op_name:
+        return own
     producers = (plan.graph.instruction_of[producer] for producer in node.producers)
     covered = (member.proto for member in (match.covered if match is not None else ()))
-    return next((i.metadata for i in chain(producers, covered) if i.metadata.op_name), node.proto.metadata)
+    return next((i.metadata for i in chain(producers, covered) if i.metadata.op_name), own)
 
 
 def _source(metadata: OpMetadataProto, frames: StackFrameIndexProto) -> str:

@@ -130,8 +130,9 @@ class AnchorKind:
 
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; it accumulates in f32 whatever it reads."""
-        is_rounded = element_type in INTEGER_TYPES and OP_KINDS[self.op_kind].may_give_integers
-        return is_rounded or element_type == "f32" or element_type in self.dtypes
+        if element_type == "f32" or element_type in self.dtypes:
+            return True
+        return element_type in INTEGER_TYPES and OP_KINDS[self.op_kind].may_give_integers
 
 
 @dataclass(frozen=True)

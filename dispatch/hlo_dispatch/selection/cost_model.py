@@ -85,7 +85,7 @@ def is_worth_dispatching(match: Match, implementation: str, machine: Machine) ->
 def is_gemv(match: Match) -> bool:
     """Whether it is a product of one row in f32 for which the entry names the GEMV kernel as an alternative."""
     anchor = match.anchor
-    if anchor.source.element_type != "f32" or any([size != 1 for size, _ in anchor.destination[:-1]]):
+    if any([size != 1 for size, _ in anchor.destination[:-1]]) or anchor.source.element_type != "f32":
         return False
     return GEMV_KERNEL in anchor.entry.alternative_kernels
 

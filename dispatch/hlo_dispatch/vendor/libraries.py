@@ -24,6 +24,8 @@ DESCRIPTIONS: dict[str, Description] = {library.name: library for library in (OW
 
 def loaded(name: str) -> Library | Unavailable:
     """The library of this name, found and loaded at the first call."""
+    if (known := _answers.get(name)) is not None:
+        return known
     with _lock:
         if name not in _answers:
             try:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
@@ -74,25 +74,24 @@ class RegionExtractor:
 
     def digest(self, match: Match, settings: str) -> str:
         """The region's digest, the key of its measurement; `settings`: what else the measurement depends on."""
-        if (loop := self._loop(match)) is not None:
-            settings = f"{loop} {settings}"
-        if (call := match.library_call) is not None:
-            return self._library_call_slice(match, call).digest(settings, self._digests)
-        tops = self._top_level_ids(match)
-        if self.shares_fusion(match):
-            return self._fusion_slice(match).digest(settings, self._digests)
+        tops, shares_fusion = self._extent(match) if match.library_call is None else ([], False)
+        if match.library_call is not None or shares_fusion:
+            return self._slice(match).digest(self._in_loop(settings), self._digests)
         position = {identifier: number for number, identifier in enumerate(tops)}
         inputs, operands_of, _ = self._index
-        read = [settings.encode()]
+        read, outside = [b""], list[int]()
         for identifier in tops:
             operands = operands_of[identifier]
             for operand in operands:
                 if operand not in position:
                     position[operand] = len(position)
-                    read.append(self._digest_of_input(operand))
+                    outside.append(operand)
+                    read.append(self._inputs_digests.get(operand) or self._digest_of_input(operand))
             read.append(inputs[identifier])
             read.append(str([position[operand] for operand in operands]).encode())
-        read.append(str([position[result] for result in self._results(tops)]).encode())
+        results = self._results(tops)
+        read.append(str([position[result] for result in results]).encode())
+        read[0] = self._in_loop(settings, outside, results).encode()
         anchor = match.node
         producer = anchor.producers[0]
         members = self._graph.members.get(producer, ())
@@ -100,16 +99,25 @@ class RegionExtractor:
         read.append(f"anchor {position[producer]} {place}".encode())
         return hashlib.sha256(b"".join(read)).hexdigest()
 
-    def _digest_of_input(self, identifier: int) -> bytes:
-        if identifier not in self._inputs_digests:
-            self._inputs_digests[identifier] = self._find_digest_of_input(identifier)
-        return self._inputs_digests[identifier]
+    def _in_loop(self, settings: str, inputs: Sequence[int] = (), results: Sequence[int] = ()) -> str:
+        """The settings of a region with these inputs and results, and the loop around it."""
+        if self._executions <= 1:
+            return settings
+        return f"{_loop_text(self._executions, self._carried(inputs, results))} {settings}"
 
-    def _find_digest_of_input(self, identifier: int) -> bytes:
+    def _slice(self, match: Match) -> LibraryCallSlice | EnclosingFusionSlice:
+        """The region of a library call, or of a match that shares fusions."""
+        call = match.library_call
+        return self._fusion_slice(match) if call is None else self._library_call_slice(match, call)
+
+    def _digest_of_input(self, identifier: int) -> bytes:
         instruction = self._graph.instruction_of[identifier]
         if is_small_constant(instruction):
-            return instruction.literal.SerializeToString(deterministic=True)
-        return str(self._graph.value_of[identifier].shape).encode() + bytes([self._is_produced(instruction)])
+            found = instruction.literal.SerializeToString(deterministic=True)
+        else:
+            found = str(self._graph.value_of[identifier].shape).encode() + bytes([self._is_produced(instruction)])
+        self._inputs_digests[identifier] = found
+        return found
 
     def is_stock_within(self, seconds: float, match: Match) -> bool:
         """Whether stock's code for the region is estimated to take less than this; False where it is unknown."""
@@ -132,13 +140,11 @@ class RegionExtractor:
         return replace(found, loop=self._loop(match)) if isinstance(found, ExtractedModule) else found
 
     def _extract(self, match: Match) -> ExtractedModule | Refusal:
-        if (call := match.library_call) is not None:
-            return self._library_call_slice(match, call).extract()
+        if match.library_call is not None:
+            return self._slice(match).extract()
         tops = self._top_level_ids(match)
         found = (
-            self._fusion_slice(match).extract()
-            if self.shares_fusion(match)
-            else self._extract_whole_instructions(match, tops)
+            self._slice(match).extract() if self.shares_fusion(match) else self._extract_whole_instructions(match, tops)
         )
         if isinstance(found, ExtractedModule):
             expected_alone = running_time(found.module)
@@ -161,25 +167,21 @@ class RegionExtractor:
             return None
         if match.library_call is not None or self.shares_fusion(match):
             return LoopContext.of(self._executions)
-        return LoopContext.of(self._executions, tuple(self._carried(self._top_level_ids(match))))
+        tops = self._top_level_ids(match)
+        return LoopContext.of(self._executions, self._carried([*self._input_ids(tops)], self._results(tops)))
 
-    def _carried(self, tops: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """(input, result) for each loop-carried value that the region reads and writes."""
-        elements, next_state = self._state_elements, self._next_state
-        inputs = self._input_ids(tops)
-        read = [
-            element for identifier in inputs if (element := elements.get(identifier, len(next_state))) < len(next_state)
-        ]
-        if not any(next_state[element] in tops for element in read):
-            return  # most regions carry nothing
-        results = self._results(tops)
-        instruction_of = self._graph.instruction_of
-        for number, identifier in enumerate(i for i in inputs if not is_small_constant(instruction_of[i])):
+    def _carried(self, inputs: Sequence[int], results: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """(input, result) for each loop-carried value that the region reads and writes; most regions carry nothing."""
+        elements, next_state, instruction_of = self._state_elements, self._next_state, self._graph.instruction_of
+        found: list[tuple[int, int]] = []
+        for place, identifier in enumerate(inputs):
             element = elements.get(identifier)
             if element is not None and element < len(next_state):
                 result = next_state[element]
                 if result in results and self._have_same_buffer_layout(identifier, result):
-                    yield number, results.index(result)
+                    number = sum([not is_small_constant(instruction_of[earlier]) for earlier in inputs[:place]])
+                    found.append((number, results.index(result)))
+        return tuple(found)
 
     @cached_property
     def _state_elements(self) -> dict[int, int]:
@@ -240,16 +242,16 @@ class RegionExtractor:
 
     def _shares_fusion(self, tops: Sequence[int], match: Match) -> bool:
         """Whether another anchor op is inside, or the match reads a value that another kernel call materializes."""
-        covered, members = set(match.covered), self._graph.members
         if self._graph.instruction_of[match.node.producers[0]].opcode != "fusion":
             return False
+        covered, members = set(match.covered), self._graph.members
         # Two products with ops between them span several fusions: the region is no slice of a single one.
-        if sum(node.opcode in ANCHORS for node in covered) > 1:
+        if len([node for node in covered if node.opcode in ANCHORS]) > 1:
             return False
         hidden = [node for node in _nodes_of_module(match.reads) if node.top_level_id is None]
         if any(not self._is_fused_reduction(node, match) and not is_constant_expression(node) for node in hidden):
             return True
-        return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
+        return any([n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ())])
 
     def reads_a_reduction(self, match: Match) -> bool:
         """Whether XLA has fused the anchor op with a reduction that it reads: some such fusions are miscompiled."""
@@ -305,12 +307,11 @@ class RegionExtractor:
             elif found.isdisjoint(node.producers):
                 found.add(node.producers[0])
         # A call with several results includes its get-tuple-elements.
-        parts = {user for top in found if self._is_tuple(top) for user in self._index.users.get(top, ())}
-        found |= {part for part in parts if self._graph.instruction_of[part].opcode == "get-tuple-element"}
-        return sorted(found, key=self._place.__getitem__)
-
-    def _is_tuple(self, identifier: int) -> bool:
-        return self._graph.value_of[identifier].shape.element_type == "tuple"
+        value_of = self._graph.value_of
+        for top in [top for top in found if value_of[top].shape.element_type == "tuple"]:
+            users = self._index.users.get(top, ())
+            found.update(user for user in users if self._graph.instruction_of[user].opcode == "get-tuple-element")
+        return sorted(found, key=self._place.__getitem__) if len(found) > 1 else [*found]
 
     def _results(self, tops: Sequence[int]) -> list[int]:
         """Those of `tops` with users outside of the region."""
@@ -326,6 +327,12 @@ class RegionExtractor:
     def _is_consumed(self, result: int, inside: set[int]) -> bool:
         users = (self._graph.instruction_of[user] for user in self._index.users.get(result, ()) if user not in inside)
         return any(user.opcode not in ("tuple", "copy") for user in users)
+
+
+@lru_cache(maxsize=4096)
+def _loop_text(executions: float, carried: tuple[tuple[int, int], ...]) -> str:
+    """What digests say of a loop."""
+    return str(LoopContext.of(executions, carried))
 
 
 def _nodes_of_module(nodes: Iterable[Node]) -> list[Node]:

@@ -48,8 +48,8 @@ def normalize_elementwise(
     source = _peeled_to_stored(value, entry, results)
     if view is None or source is None:
         return Refusal("not-in-memory", "what it is computed of is not in memory", node.name)
-    dimensions = project_dimensions(view, node.shape, destination)
-    source_dimensions = project_dimensions(source, node.shape, destination)
+    dimensions = project_dimensions(view.dimensions, node.shape, destination)
+    source_dimensions = project_dimensions(source.dimensions, node.shape, destination)
     assert dimensions is not None, "the destination has the node's own dimensions"
     assert source_dimensions is not None
     return Anchor(

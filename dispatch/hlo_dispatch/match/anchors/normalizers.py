@@ -84,8 +84,11 @@ def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
         anchor.leading_post_op and anchor.leading_post_op.operand,
     )
     for view in views:
-        if view is not None and view.element_type not in (*entry.dtypes, *_CHECKED_TYPES):
-            sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {view.element_type}"
+        if view is None:
+            continue
+        kind = view.node.shape.element_type
+        if kind not in entry.dtypes and kind not in _CHECKED_TYPES:
+            sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {kind}"
             return Refusal("dtype-unsupported", sentence, view.node.name)
     if not entry.gives(anchor.result.shape.element_type):
         sentence = f"the anchor {entry.name} does not give {anchor.result.shape.element_type}"

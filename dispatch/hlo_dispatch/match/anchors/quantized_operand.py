@@ -148,7 +148,7 @@ def groups_and_columns(
 
 def _projected(scale: View, shape: Shape, dimension: Dimension) -> Dimension | None:
     """A scale along one dimension of the value that it scales."""
-    projected = project_dimensions(scale, shape, (dimension,))
+    projected = project_dimensions(scale.dimensions, shape, (dimension,))
     return projected[0] if projected is not None else project_groups(scale, shape, dimension)
 
 

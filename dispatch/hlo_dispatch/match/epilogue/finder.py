@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
@@ -22,6 +22,7 @@ from hlo_dispatch.analysis.strided_view import (
     with_dense_strides,
 )
 from hlo_dispatch.ir.opcode import ANCHORS
+from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
 from hlo_dispatch.match.epilogue.integers import add_of_integers, quantizes
@@ -32,6 +33,8 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number
 from hlo_dispatch.pattern.table import AnchorKind
 
+_WITHOUT_POST_OP = frozenset(("bitcast", "convert", "copy", "transpose"))
+"""Opcodes of instructions that a kernel may compute without a post-op."""
 _MOST_FUNCTIONS = 20_000
 """Functions that are remembered: programs may have new constants in each compile."""
 
@@ -43,6 +46,9 @@ class KnownFunction(NamedTuple):
     """Where it ends, among the region's nodes."""
     activation: str
     post_ops: tuple[PostOp, ...]
+
+
+_UNKNOWN = KnownFunction(-1, "", ())
 
 
 class EpilogueFinder:
@@ -95,8 +101,7 @@ class EpilogueFinder:
                 user = current.users[0]
                 if is_owned(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
-                is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
-                step = self._other_step(anchor, current, destination, steps, operand_of, is_inner)
+                step = self._other_step(anchor, current, destination, steps, operand_of, is_owned, is_materialized)
             if isinstance(step, str):
                 return self._stopped_chain(steps, region, entry, current.users[0], step)
             post_ops += len(step.post_ops)
@@ -114,14 +119,18 @@ class EpilogueFinder:
         destination: tuple[Dimension, ...],
         steps: Sequence[Step],
         operand_of: OperandFinder,
-        is_inner: Callable[[Node], bool],
+        is_owned: Callable[[Node], bool],
+        is_materialized: Callable[[Node], bool],
     ) -> Step | str:
         """The step for the value's only user, where that begins no activation; a sentence: why there is none."""
         user = current.users[0]
-        step = _no_op_step(current, user, destination) or _rearranged(anchor, current, user, destination)
+        step = None
+        if user.opcode in _WITHOUT_POST_OP:
+            step = _no_op_step(current, user, destination) or _rearranged(anchor, current, user, destination)
         if step is None and anchor.source.element_type in INTEGER_TYPES:
             step = _integers(anchor, current, user, destination, operand_of)
         if step is None and anchor.kernel_specific_step is not None:
+            is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
             step = anchor.kernel_specific_step(current, destination, steps, is_inner)
         return step or self._binary(anchor, current, destination, operand_of)
 
@@ -153,14 +162,14 @@ class EpilogueFinder:
     def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> KnownFunction | None:
         """The recognized function of the region; cached."""
         key = (entry.activations, region.structure())
-        if len(self._known_functions) >= _MOST_FUNCTIONS:
-            self._known_functions.clear()
-        if key not in self._known_functions:
+        known = self._known_functions.get(key, _UNKNOWN)
+        if known is _UNKNOWN:
             found = self._recognise(region, self._recogniser.restricted(entry.activations))
-            self._known_functions[key] = (
-                None if found is None else KnownFunction(found[0], found[1].name, _post_ops(found[1]))
-            )
-        return self._known_functions[key]
+            known = None if found is None else KnownFunction(found[0], found[1].name, _post_ops(found[1]))
+            if len(self._known_functions) >= _MOST_FUNCTIONS:
+                self._known_functions.clear()
+            self._known_functions[key] = known
+        return known
 
     def _recognise(self, region: ElementwiseRegion, recogniser: Recogniser) -> tuple[int, Recognised] | None:
         probes = recogniser.probes(region.constants)
@@ -205,13 +214,20 @@ class EpilogueFinder:
         view = operand_of(user, other, anchor.entry.dtypes)
         if view is None:
             return _why_no_operand(other, anchor.entry)
-        dimensions = project_dimensions(view, user.shape, destination)
+        dimensions = _operand_dimensions(view.dimensions, user.shape, destination)
         if dimensions is None:
             return "the other operand repeats along a part of a dimension"
-        post_op = PostOp(
-            "binary", algorithm, pattern, operand=View(view.node, with_dense_strides(dimensions, destination))
-        )
+        post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dimensions))
         return Step((user,), (*before, post_op), destination)
+
+
+@lru_cache(maxsize=4096)
+def _operand_dimensions(
+    dimensions: tuple[Dimension, ...], shape: Shape, destination: tuple[Dimension, ...]
+) -> tuple[Dimension, ...] | None:
+    """The dimensions of a binary's operand, which are those of its shape, in the primitive's result."""
+    projected = project_dimensions(dimensions, shape, destination)
+    return None if projected is None else with_dense_strides(projected, destination)
 
 
 def _post_ops(recognised: Recognised) -> tuple[PostOp, ...]:
@@ -233,14 +249,14 @@ def _ended_chain(steps: Sequence[Step], current: Node, is_materialized: Callable
 
 def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
     """The instruction and the reason for which a chain ends before these steps; None: they extend it."""
-    longest = entry.longest_chain
-    if post_ops > longest:
+    if post_ops > (longest := entry.longest_chain):
         return parts[0].nodes[0], f"{entry.name} takes {longest} {'post-op' if longest == 1 else 'post-ops'}"
     for part in parts:
-        kind = part.result.shape.element_type
+        nodes = part.nodes
+        kind = nodes[-1].shape.element_type
         if not entry.gives(kind):
-            return part.result, f"{entry.name} does not give {kind}"
-        for node in part.nodes:
+            return nodes[-1], f"{entry.name} does not give {kind}"
+        for node in nodes:
             if node.has_control_predecessors:
                 return node, "the instruction has control predecessors"
     return None
@@ -288,10 +304,10 @@ def _tolerance(region: ElementwiseRegion) -> float:
 
 def _with_widening_apart(step: Step) -> list[Step]:
     """The step, with a widening at its end as a separate step, so that a match may end in front of it."""
-    *nodes, last = step.nodes
-    if not nodes or not is_widening(last):
+    nodes = step.nodes
+    if len(nodes) == 1 or not is_widening(nodes[-1]):
         return [step]
-    return [step._replace(nodes=tuple(nodes)), Step((last,), (), step.destination)]
+    return [step._replace(nodes=nodes[:-1]), Step(nodes[-1:], (), step.destination)]
 
 
 def _is_inner(value: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> bool:

@@ -91,7 +91,7 @@ def add_of_integers(
         return None
     scaled = _scaled(user.operands[1] if user.operands[0] is current else user.operands[0])
     view = None if scaled is None else operand_of(user, scaled.values, INTEGER_TYPES)
-    dimensions = None if view is None else project_dimensions(view, user.shape, destination)
+    dimensions = None if view is None else project_dimensions(view.dimensions, user.shape, destination)
     if scaled is None or view is None or dimensions is None:
         return None
     place = View(view.node, with_dense_strides(dimensions, destination))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_BROADCASTS
+from hlo_dispatch.analysis.peeling import PEEL_ALL, PEEL_CONVERTS_AND_BROADCASTS
 from hlo_dispatch.analysis.strided_view import (
     View,
     full_view,
@@ -33,6 +33,8 @@ def find_operand(
     Where only the value before a rounding to half precision is materialized, that one is read: XLA rounds between the
     steps of half precision programs, and a kernel does not.
     """
+    if other.top_level_id is not None and other.opcode not in PEEL_ALL and other.shape.element_type in types:
+        return full_view(other)
     exact = [
         view
         for view in peeled_views(full_view(other), PEEL_CONVERTS_AND_BROADCASTS, results)

@@ -51,18 +51,19 @@ def _may_accumulate(module: Module, instruction: InstructionProto) -> bool:
     by_id = {inner.id: inner for inner in body.instructions[:]}
     for index, identifier in enumerate(by_id[body.root_id].operand_ids[:]):
         result = by_id[identifier]
+        if not _adds(module, result) or len(instruction.shape.tuple_shapes[index].dimensions) < 2:
+            continue
         operands = [by_id[operand] for operand in result.operand_ids[:]]
-        is_read = any(o.opcode in ("get-tuple-element", "copy") and o.shape == result.shape for o in operands)
-        if is_read and len(instruction.shape.tuple_shapes[index].dimensions) > 1 and _adds(module, result):
+        if any(o.opcode in ("get-tuple-element", "copy") and o.shape == result.shape for o in operands):
             return True
     return False
 
 
 def _adds(module: Module, instruction: InstructionProto) -> bool:
-    if instruction.opcode != "fusion":
-        return instruction.opcode == "add"
-    inner = module.computations[instruction.called_computation_ids[0]].instructions[:]
-    opcodes = {i.opcode for i in inner}
+    opcode = instruction.opcode
+    if opcode != "fusion":
+        return opcode == "add"
+    opcodes = {i.opcode for i in module.computations[instruction.called_computation_ids[0]].instructions[:]}
     return "add" in opcodes and "dynamic-update-slice" not in opcodes
 
 
