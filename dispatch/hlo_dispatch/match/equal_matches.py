@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 Facts = dict[Hashable, Any]
 """What is known of equal matches: by the function that computed it and its further arguments."""
@@ -38,13 +38,12 @@ def once_for_equal_matches(
     """
 
     @wraps(function)
-    def once(match: Any, *arguments: Arguments.args, **named: Arguments.kwargs) -> Fact:
-        assert not named, "arguments are given by position"
+    def once(match: Any, *arguments: Any) -> Any:
         facts: Facts = match.facts
-        key = (function, *arguments)
+        key = (function, *arguments) if arguments else function
         found = facts.get(key, facts)  # the facts themselves: there is none
         if found is facts:
-            found = facts[key] = function(match, *arguments, **named)
+            found = facts[key] = cast("Callable[..., Any]", function)(match, *arguments)
         return found
 
-    return once
+    return cast("Callable[Concatenate[Subject, Arguments], Fact]", once)

@@ -39,6 +39,7 @@ class FusedAnchor:
     """The value that the kernel call produces."""
     _post_ops: tuple[PostOp, ...] = field(init=False, repr=False)
     """Every post-op, the bias included."""
+    _facts: Facts | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         anchor, steps = self.anchor, self.chain.steps
@@ -144,13 +145,14 @@ class FusedAnchor:
             attributes[f"post_op_{number}"] = _post_op_attributes(post_op)
         return _in_a_batch_of_one(attributes) if self._has_numbers_per_row else attributes
 
-    @cached_property
+    @property
     def facts(self) -> Facts:
         """What is known of equal ones."""
-        entry = self.anchor.entry
-        facts = facts_of((id(entry), *self.signature))
-        facts["entry"] = entry  # so that no other one gets its address
-        return facts
+        if self._facts is None:  # not a cached property: those of Python 3.11 take a lock
+            entry = self.anchor.entry
+            self._facts = facts_of((id(entry), *self.signature))
+            self._facts["entry"] = entry  # so that no other one gets its address
+        return self._facts
 
     @property
     def signature(self) -> tuple[object, ...]:

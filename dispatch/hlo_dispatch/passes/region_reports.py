@@ -30,7 +30,7 @@ def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = 
     Args:
         details: report the nearest activation where an epilogue ends at an unknown function.
     """
-    frames = module.proto.stack_frame_index
+    frames = _Frames(module.proto.stack_frame_index)
     decided = tuple(
         _region(plan, node, match, decision, frames, details)
         for plan in plans
@@ -52,7 +52,7 @@ def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, NearestMiss]]:
     return list(nearest.values())
 
 
-def _missed(computation: str, miss: NearestMiss, frames: StackFrameIndexProto) -> Region:
+def _missed(computation: str, miss: NearestMiss, frames: _Frames) -> Region:
     node = miss.node
     refusal = Refusal("near-miss", miss.sentence, node.name)
     return Region(
@@ -65,7 +65,7 @@ def _missed(computation: str, miss: NearestMiss, frames: StackFrameIndexProto) -
         attributes={},
         covered=(),
         op_name=node.proto.metadata.op_name,
-        source=_source(node.proto.metadata, frames),
+        source=frames.source(node.proto.metadata),
         reason=miss.sentence,
         refusal=refusal,
         shape=str(node.shape).partition("{")[0],
@@ -80,7 +80,7 @@ def _region(
     node: Node,
     match: Match | None,
     decision: Decision,
-    frames: StackFrameIndexProto,
+    frames: _Frames,
     details: bool,
 ) -> Region:
     candidate = decision.candidate
@@ -100,7 +100,7 @@ def _region(
         attributes=dict(candidate.attributes.mapping) if candidate is not None else {},
         covered=tuple(member.name for member in candidate.match.covered) if candidate is not None else (),
         op_name=metadata.op_name,
-        source=_source(metadata, frames),
+        source=frames.source(metadata),
         reason=decision.reason,
         refusal=decision.refusal,
         shape=str(output.shape).partition("{")[0],
@@ -126,17 +126,31 @@ def _metadata(plan: ComputationPlan, node: Node, match: Match | None) -> OpMetad
     return next((i.metadata for i in chain(producers, covered) if i.metadata.op_name), own)
 
 
-def _source(metadata: OpMetadataProto, frames: StackFrameIndexProto) -> str:
-    """`file:line` of the innermost frame, from the metadata itself or the module's stack frame index."""
-    if metadata.source_file:
-        return f"{metadata.source_file}:{metadata.source_line}"
-    number = metadata.stack_frame_id
-    if not 1 <= number <= len(frames.stack_frames):
-        return ""
-    location = frames.stack_frames[number - 1].file_location_id
-    if not 1 <= location <= len(frames.file_locations):
-        return ""
-    place = frames.file_locations[location - 1]
-    if not 1 <= place.file_name_id <= len(frames.file_names):
-        return ""
-    return f"{frames.file_names[place.file_name_id - 1]}:{place.line}"
+class _Frames:
+    """The source locations of a module's stack frames."""
+
+    def __init__(self, index: StackFrameIndexProto) -> None:
+        self._index = index
+        self._known: dict[int, str] = {}
+        """Number of a frame → its location."""
+
+    def source(self, metadata: OpMetadataProto) -> str:
+        """`file:line` of the innermost frame, from the metadata itself or the module's stack frame index."""
+        if metadata.source_file:
+            return f"{metadata.source_file}:{metadata.source_line}"
+        number = metadata.stack_frame_id
+        if number not in self._known:
+            self._known[number] = self._location(number)
+        return self._known[number]
+
+    def _location(self, number: int) -> str:
+        frames = self._index
+        if not 1 <= number <= len(frames.stack_frames):
+            return ""
+        location = frames.stack_frames[number - 1].file_location_id
+        if not 1 <= location <= len(frames.file_locations):
+            return ""
+        place = frames.file_locations[location - 1]
+        if not 1 <= place.file_name_id <= len(frames.file_names):
+            return ""
+        return f"{frames.file_names[place.file_name_id - 1]}:{place.line}"

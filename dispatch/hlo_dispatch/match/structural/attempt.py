@@ -7,6 +7,7 @@ and over activations. The deepest partial match is recorded for the nearest-miss
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
@@ -151,6 +152,8 @@ class Attempt:
 
     def _operation(self, term: Operation, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
         meaning = term.meaning
+        if node.opcode != meaning.opcode and node.opcode not in PEEL_ROUNDING_AND_SHAPES:
+            return self._fail(bound, node, "%{0} is {1}, not {2}", node.name, node.opcode, term.word)
         path = [node]
         while path[-1].opcode != meaning.opcode and self._peeling.can_peel(path[-1]):
             path.append(path[-1].operands[0])
