@@ -148,11 +148,12 @@ class FusedAnchor:
     @property
     def facts(self) -> Facts:
         """What is known of equal ones."""
-        if self._facts is None:  # not a cached property: those of Python 3.11 take a lock
+        facts = self._facts
+        if facts is None:  # not a cached property: those of Python 3.11 take a lock
             entry = self.anchor.entry
-            self._facts = facts_of((id(entry), *self.signature))
-            self._facts["entry"] = entry  # so that no other one gets its address
-        return self._facts
+            facts = self._facts = facts_of((id(entry), *self.signature))
+            facts["entry"] = entry  # so that no other one gets its address
+        return facts
 
     @property
     def signature(self) -> tuple[object, ...]:
