@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(isinstance(onednn(), Unavailable), reason="oneDN
 UNITS, TIMES = 24, 4
 MOST = 4.6
 """So many times the steps may a program of four times the size take; twice over in squares would be 16."""
+MOST_CALLS = 180
+"""Calls of Python functions that one more region like all others may take to be matched: it is 172 with Python 3.11."""
 F = "f32[32,32]{1,0}"
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 
@@ -138,6 +140,16 @@ def elementwise(units: int) -> str:
     return f"ENTRY main {{ {chr(10).join(lines)}\n ROOT t = {F} dot(h{4 * units}, x), {DOT} }}"
 
 
+def equal_regions(units: int) -> str:
+    """Weights that are each changed by a function of a product with them."""
+    lines = [f"x = {F} parameter(0)"]
+    for n in range(units):
+        lines += [f"w{n} = {F} parameter({n + 1})", f"d{n} = {F} dot(x, w{n}), {DOT}", f"e{n} = {F} tanh(d{n})"]
+        lines += [f"changed{n} = {F} subtract(w{n}, e{n})"]
+    results = ", ".join(f"changed{n}" for n in range(units))
+    return f"ENTRY main {{ {chr(10).join(lines)}\n ROOT t = ({', '.join([F] * units)}) tuple({results}) }}"
+
+
 def steps(module: str, policy: str) -> int:
     """How many lines of Python the pass runs."""
     count, original = 0, serialized(module)
@@ -162,3 +174,26 @@ def test_four_times_the_program_takes_four_times_the_steps(program: Any, policy:
     rewrite(serialized(program(2)), policy=policy)  # what is done once in a process
     small, large = steps(program(UNITS), policy), steps(program(TIMES * UNITS), policy)
     assert large <= MOST * small
+
+
+def calls(module: str, policy: str) -> int:
+    """How many functions of Python the pass calls."""
+    count, original = 0, serialized(module)
+
+    def count_calls(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count_calls)
+    try:
+        rewrite(original, policy=policy)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_one_more_equal_region_takes_few_calls() -> None:
+    rewrite(serialized(equal_regions(2)), policy="never")  # what is done once in a process
+    small, large = (calls(equal_regions(units), "never") for units in (UNITS, TIMES * UNITS))
+    assert large - small <= MOST_CALLS * (TIMES - 1) * UNITS
