@@ -101,8 +101,10 @@ class CallSite:
         if chosen is not None and chosen.is_faster is None:
             return self._turn(program, chosen, leaves, args, kwargs)
         if chosen is None or chosen.is_faster:
-            with contextlib.suppress(NotCompiledForArguments):
+            try:
                 return self._frozen_result(chosen, leaves, args, kwargs)
+            except NotCompiledForArguments:
+                pass
             self._compile_for(program, leaves, args, kwargs)
             chosen = program.call_program(leaves)
             if chosen is not None and chosen.is_faster:
@@ -278,7 +280,7 @@ class CallSite:
             trial = self.trials.setdefault(key, CallTrial(self._services.samples))
         made = CallProgram(call, run, trial)
         made.is_faster = True if trial is None else trial.is_faster
-        program.calls = {**program.calls, key: made}
+        program.add(key, made)
 
     def _compile_for(
         self, program: LeafProgram, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -86,7 +86,10 @@ class JittedFunction:
 
     @property
     def _is_watching(self) -> bool:
-        return not self._sites or any(site.is_watching for site in list(self._sites.values()))
+        for site in tuple(self._sites.values()):
+            if site.is_watching:
+                return True
+        return not self._sites
 
     @property
     def sites(self) -> list[CallSite]:
