@@ -27,6 +27,13 @@ Ways = Mapping[str, Callable[[], object]]
 
 def compare(kind: str, program: BenchProgram, seconds: float) -> Result:
     """Compile and time one program, stock and dispatched, `seconds` long."""
+    import jax
+
+    with jax.enable_x64(jax.config.jax_enable_x64 or program.needs_x64):
+        return _compare(kind, program, seconds)
+
+
+def _compare(kind: str, program: BenchProgram, seconds: float) -> Result:
     import hlo_dispatch
 
     begin = time.perf_counter()

@@ -28,6 +28,13 @@ class BenchProgram:
     """How many of the arguments, the first ones, are weights that inference does not change."""
 
     @property
+    def needs_x64(self) -> bool:
+        """Whether an argument has 64 bits, of which JAX keeps 32 by default."""
+        import jax
+
+        return any(str(leaf.dtype) in ("float64", "int64") for leaf in jax.tree.leaves(self.arguments))
+
+    @property
     def weights(self) -> tuple:
         return self.arguments[: self.weight_arguments]
 
@@ -128,8 +135,9 @@ def small() -> Iterator[BenchProgram]:
 
     kinds: dict[str, Any] = KINDS
     for kind, programs in kinds.items():
-        if kind != "f64-convolution" or jax.config.read("jax_enable_x64"):
-            yield from programs(True)
+        with jax.enable_x64(kind == "f64-convolution"):
+            made = list(programs(True))
+        yield from made
     random = np.random.default_rng(0)
     routines: dict[str, Callable] = {
         "cholesky": jnp.linalg.cholesky,

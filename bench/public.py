@@ -11,7 +11,7 @@ rounding and stock's error four times; of integers where any bit differs from st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -47,7 +47,7 @@ def _measured(program: BenchProgram, policy: str, seconds: float) -> dict[str, A
     with hlo_dispatch.enabled(policy=policy):
         ours, _ = compiled(program)
     regions = [region for report in hlo_dispatch.reports()[before:] for region in report.candidates]
-    error, allowed = errors(program, stock, ours)
+    compared = errors(program, stock, ours)
     ways = {name: blocking(way, program.arguments) for name, way in (("stock", stock), ("ours", ours))}
     timings = interleaved(ways, seconds=seconds)
     return {
@@ -55,30 +55,40 @@ def _measured(program: BenchProgram, policy: str, seconds: float) -> dict[str, A
         "calls": kernel_calls(ours.as_text()),
         "kernels": sorted({region.kernel for region in regions if region.kernel}),
         "reasons": [f"{region.formula}: {region.reason}" for region in regions],
-        "error": error,
-        "allowed": allowed,
-        "verdict": "right" if error <= allowed else "wrong",  # so that NaN is wrong
+        "errors": [result.error for result in compared],
+        "allowed": [result.allowed for result in compared],
+        "verdict": "right" if all(result.is_right for result in compared) else "wrong",
     }
 
 
-def errors(program: BenchProgram, stock: Any, ours: Any) -> tuple[float, float]:
-    """How far our results are off, over the largest of the true ones, and how far they may be."""
+class Compared(NamedTuple):
+    """How far one of our results is off, over the largest of the true one, and how far it may be."""
+
+    error: float
+    allowed: float
+
+    @property
+    def is_right(self) -> bool:
+        return self.error <= self.allowed  # so that NaN is wrong
+
+
+def errors(program: BenchProgram, stock: Any, ours: Any) -> list[Compared]:
+    """Each result of a program, by a tolerance of its own."""
     exact = jax.tree.leaves(jax.jit(program.function)(*map(_widened, program.arguments)))
-    errors = [0.0]
-    allowed = [0.0]
+    compared: list[Compared] = []
     for true, one, other in zip(
         exact, *(jax.tree.leaves(way(*program.arguments)) for way in (stock, ours)), strict=True
     ):
         if not jax.numpy.issubdtype(one.dtype, jax.numpy.floating):
-            errors.append(0.0 if np.array_equal(one, other) else np.inf)
+            compared.append(Compared(0.0 if np.array_equal(one, other) else np.inf, 0.0))
             continue
         largest = float(np.abs(true).max()) or 1.0
         of_stock, of_ours = (
             float(np.abs(np.asarray(result, "float64") - true).max()) / largest for result in (one, other)
         )
-        errors.append(of_ours)
-        allowed.append(max(ROUNDINGS * float(jax.numpy.finfo(one.dtype).eps), OF_STOCK * of_stock))
-    return float(np.max(errors)), max(allowed)  # of NaN and numbers NaN
+        rounding = ROUNDINGS * float(jax.numpy.finfo(one.dtype).eps)
+        compared.append(Compared(of_ours, max(rounding, OF_STOCK * of_stock)))
+    return compared
 
 
 def _widened(argument: Any) -> Any:

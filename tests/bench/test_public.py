@@ -26,5 +26,19 @@ def test_every_kind_is_right(kind: str) -> None:
 
 def test_nan_is_wrong() -> None:
     program = BenchProgram("a sum", lambda x: x.sum(), (np.ones(3, "float32"),))
-    error, allowed = public.errors(program, lambda x: (x.sum(),), lambda x: (x.sum() * np.float32(np.nan),))
-    assert not error <= allowed
+    (compared,) = public.errors(program, lambda x: (x.sum(),), lambda x: (x.sum() * np.float32(np.nan),))
+    assert not compared.is_right
+
+
+def test_each_result_has_a_tolerance_of_its_own() -> None:
+    """What a rough result beside it may be off by says nothing of an exact one."""
+
+    def results(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x * 2, x * 3
+
+    program = BenchProgram("two results", results, (np.ones(3, "float32"),))
+    rough, exact = public.errors(
+        program, lambda x: (x * np.float32(2.1), x * 3), lambda x: (x * np.float32(2.1), x * np.float32(3.1))
+    )
+    assert rough.is_right
+    assert not exact.is_right
