@@ -136,7 +136,7 @@ def small() -> Iterator[BenchProgram]:
     kinds: dict[str, Any] = KINDS
     for kind, programs in kinds.items():
         with jax.enable_x64(kind == "f64-convolution"):
-            made = list(programs(True))
+            made: list[Any] = list(programs(True))
         yield from made
     random = np.random.default_rng(0)
     routines: dict[str, Callable] = {

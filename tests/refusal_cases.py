@@ -122,9 +122,9 @@ def unchanged(base: Base) -> bytes:
 
 def integers(base: Base) -> bytes:
     """The module in integers of which no kernel computes sums."""
-    types = {"f32": "u32", "bf16": "u32", "f16": "u32", "c64": "u32", "s8": "s16", "s4": "s16"}
+    types = dict.fromkeys(("f32", "bf16", "f16", "f64", "c64", "s16"), "u32") | {"s8": "u16", "s4": "u16"}
     text = re.sub(rf"\b({'|'.join(types)})(?=\[)", lambda match: types[match[1]], base.text)
-    return hlo_text.from_text(re.sub(r"((?:u32|s16)\[\] constant\()(\(.*?\)|[^)]*)", r"\g<1>1", text))
+    return hlo_text.from_text(re.sub(r"((?:u32|u16)\[\] constant\()(\(.*?\)|[^)]*)", r"\g<1>1", text))
 
 
 def double(base: Base) -> bytes:

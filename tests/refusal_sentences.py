@@ -111,6 +111,23 @@ ANCHORS = (
         ),
     ),
     Case(
+        "wrapping_product",
+        "dot-dimensions",
+        "an operand's dimensions do not lie behind one another",
+        dot("s16[2,64,4]", "s16[64,32]", "s32[2,4,32]", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    ),
+    Case(
+        "wrapping_product",
+        "rank-unsupported",
+        "11 batch dimensions",
+        dot(
+            "s32[2,2,2,2,2,2,2,2,2,2,2,3,4]",
+            "s32[2,2,2,2,2,2,2,2,2,2,2,4,5]",
+            "s32[2,2,2,2,2,2,2,2,2,2,2,3,5]",
+            _ELEVEN,
+        ),
+    ),
+    Case(
         "narrow_product",
         "dot-dimensions",
         "dimensions of the source do not lie behind one another",

@@ -27,7 +27,8 @@ std::string BufferSpec::InWords() const {
 }
 
 ffi::DataType DataTypeOf(ElementType type) {
-  constexpr ffi::DataType kTypes[] = {ffi::F32, ffi::BF16, ffi::F16, ffi::S8, ffi::U8, ffi::PRED};
+  constexpr ffi::DataType kTypes[] = {ffi::F64, ffi::F32, ffi::BF16, ffi::F16, ffi::S8,
+                                      ffi::U8,  ffi::S16, ffi::S32,  ffi::PRED};
   return kTypes[static_cast<size_t>(type)];
 }
 

@@ -34,7 +34,7 @@ enum Status : int {
   kNotRequired = 6,
 };
 
-enum DataType : int { kF16 = 1, kBF16 = 2, kF32 = 3, kS8 = 5, kU8 = 6 };
+enum DataType : int { kF16 = 1, kBF16 = 2, kF32 = 3, kS32 = 4, kS8 = 5, kU8 = 6 };
 enum EngineKind : int { kCpu = 1 };
 enum StreamFlags : int { kInOrder = 1 };
 enum PropagationKind : int { kForwardInference = 96 };

@@ -7,8 +7,25 @@
 namespace hlo_dispatch::onednn {
 
 DataType ToDataType(ElementType type) {
-  constexpr DataType kTypes[] = {kF32, kBF16, kF16, kS8, kU8};  // masks are never accepted
-  return kTypes[static_cast<size_t>(type)];
+  switch (type) {
+    case ElementType::kF32:
+      return kF32;
+    case ElementType::kBF16:
+      return kBF16;
+    case ElementType::kF16:
+      return kF16;
+    case ElementType::kS8:
+      return kS8;
+    case ElementType::kU8:
+      return kU8;
+    case ElementType::kS32:
+      return kS32;
+    case ElementType::kF64:
+    case ElementType::kS16:
+    case ElementType::kPred:
+      break;
+  }
+  Unsupported(std::string("oneDNN is given no ") + ElementTypeName(type));
 }
 
 OwnedMemoryDescriptor Tensor::Describe() const {
@@ -55,8 +72,8 @@ Tensor Tensor::WithChannelsLast() const {
   return dense;
 }
 
-Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
-  return {ReadArray(attributes, role, Accepted::kFloatsAndIntegers)};
+Tensor ReadTensor(const Attributes& attributes, const std::string& role, Accepted accepted) {
+  return {ReadArray(attributes, role, accepted)};
 }
 
 Tensor ReadOperand(const Attributes& attributes, const std::string& role) {

@@ -28,7 +28,8 @@ struct Tensor : StridedArray {
 };
 
 // As ReadArray and ReadNestedArray read them.
-Tensor ReadTensor(const Attributes& attributes, const std::string& role);
+Tensor ReadTensor(const Attributes& attributes, const std::string& role,
+                  Accepted accepted = Accepted::kFloatsAndIntegers);
 Tensor ReadOperand(const Attributes& attributes, const std::string& role);
 // A dense bias vector of `length` along axis `axis` of a tensor of rank `rank`.
 Tensor BiasTensor(const Attributes& attributes, int64_t length, int rank, int axis);

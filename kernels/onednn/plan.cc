@@ -111,7 +111,7 @@ double CallPlan::MinSeconds() const {
 CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles, bool add_unit_dimension) {
   CallOperands operands{ReadTensor(attributes, roles.source),
                         roles.weights == nullptr ? Tensor{} : ReadTensor(attributes, roles.weights),
-                        ReadTensor(attributes, roles.destination),
+                        ReadTensor(attributes, roles.destination, Accepted::kFloatsAndSums),
                         /*has_bias=*/false,
                         /*bias=*/{},
                         ReadWeightsFormat(attributes, roles),

@@ -31,6 +31,8 @@ void Fill(void* memory, int64_t bytes, Bits half, int digits) {
 
 void Fill(void* memory, ElementType type, int64_t bytes) {
   switch (type) {
+    case ElementType::kF64:
+      return Fill<uint64_t>(memory, bytes, 0x3fe0000000000000u, 52);
     case ElementType::kF32:
       return Fill<uint32_t>(memory, bytes, 0x3f000000u, 23);
     case ElementType::kBF16:
@@ -39,6 +41,8 @@ void Fill(void* memory, ElementType type, int64_t bytes) {
       return Fill<uint16_t>(memory, bytes, 0x3800, 10);
     case ElementType::kS8:
     case ElementType::kU8:
+    case ElementType::kS16:
+    case ElementType::kS32:
     case ElementType::kPred:
       return Fill<uint8_t>(memory, bytes, 0, 7);
   }

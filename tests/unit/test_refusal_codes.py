@@ -31,6 +31,7 @@ ACCEPTED = {
     "integer": integer_convolution("s8[1,8,8,4]", "s8[3,3,4,8]", "[1,6,6,8]", "size=3x3"),
     "product": dot("f32[4,8]", "f32[8,5]", "f32[4,5]", _MATRICES),
     "integer_product": dot("s8[4,8]", "s8[8,5]", "s32[4,5]", _MATRICES, behind="ROOT c = f32[4,5] convert(op)"),
+    "wrapping_product": dot("s16[4,8]", "s16[8,5]", "s16[4,5]", _MATRICES),
     "narrow_product": dot("f32[4,64]", "s8[64,32]", "f32[4,32]", _MATRICES, "c = f32[64,32] convert(w)", "x, c"),
     "pooling": pooling("f32[1,8,8,4]", "f32[1,7,7,4]", "size=1x2x2x1"),
     "whole_window": reduction("f32[2,3,4,8]", "f32[2,8]", "1,2"),

@@ -48,7 +48,7 @@ def report() -> Report:
         return jnp.tanh(x @ w), jnp.tanh((x + 1) @ w), i @ i
 
     with hlo_dispatch.enabled(policy="always"):
-        return hlo_dispatch.explain(program, jnp.ones((4, 8)), jnp.ones((8, 8)), jnp.ones((4, 4), "int32"))
+        return hlo_dispatch.explain(program, jnp.ones((4, 8)), jnp.ones((8, 8)), jnp.ones((4, 4), "uint32"))
 
 
 TUNED = Tuned(

@@ -51,7 +51,7 @@ class DimensionSplit(NamedTuple):
 
 
 _NONE: frozenset[Node] = frozenset()
-_WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32", "u8": "s32"}
+_WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32", "u8": "s32", "s16": "s32"}
 """Element type → the wider type in which XLA computes."""
 
 

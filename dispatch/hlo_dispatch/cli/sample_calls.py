@@ -192,6 +192,8 @@ SAMPLES = (
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),
     Sample(_LOW, _quantized_matmuls),
+    Sample(("f64",), _images),
+    Sample(("s8", "s16", "s32"), _products),
     Sample(("u8",), lambda dtype: {"bytes": [32 << 20]}),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),

@@ -211,6 +211,7 @@ class Variant(NamedTuple):
 def match_of_anchor(fused: FusedAnchor, kernel: str = "", unfolded: Match | None = None) -> Match:
     """The match of an anchor op with the steps of its epilogue; without a name, for the preferred kernel."""
     anchor, output = fused.anchor, fused.output
+    alternatives = anchor.alternative_kernels
 
     def numerics() -> Numerics:
         """For the source's type, the result's type, or f32 where the result is rounded to integers."""
@@ -221,7 +222,7 @@ def match_of_anchor(fused: FusedAnchor, kernel: str = "", unfolded: Match | None
     return Match(
         entry=anchor.entry,
         node=anchor.node,
-        kernels=(anchor.kernel, *anchor.entry.alternative_kernels),
+        kernels=(anchor.kernel, *(anchor.entry.alternative_kernels if alternatives is None else alternatives)),
         kernel=kernel or anchor.kernel,
         operands=fused.operands,
         results=(output,),

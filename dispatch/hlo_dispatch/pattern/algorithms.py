@@ -72,3 +72,6 @@ MAX_POST_OPS = 32
 LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked", "own")
 
 DTYPES: tuple[str, ...] = ("f32", "bf16", "f16")
+
+ANCHOR_DTYPES: tuple[str, ...] = (*DTYPES, "f64", "s8", "u8", "s16", "s32")
+"""Element types that an anchor's kernel may read."""

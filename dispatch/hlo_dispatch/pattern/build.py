@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hlo_dispatch.errors import TableError
-from hlo_dispatch.pattern.algorithms import BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
+from hlo_dispatch.pattern.algorithms import ANCHOR_DTYPES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
 from hlo_dispatch.pattern.epilogue_blocks import EpilogueBlocks
 from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
@@ -145,7 +145,7 @@ class Builder:
         dtypes = tuple(entry.numerics if entry.dtypes is None else entry.dtypes)
         for index, dtype in enumerate(dtypes):
             key = dtype if entry.dtypes is None else index
-            self._one_of((*where_dtypes, key), dtype, DTYPES, "element type")
+            self._one_of((*where_dtypes, key), dtype, ANCHOR_DTYPES, "element type")
         for dtype in dtypes:
             if dtype not in entry.numerics:
                 advice = f"add {dtype}: {{tolerance: ..., why: ...}}"

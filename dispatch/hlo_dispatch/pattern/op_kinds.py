@@ -23,6 +23,8 @@ class OpKind(NamedTuple):
     """Whether it is the op kind of an entry that names none."""
     may_give_integers: bool = False
     """Whether its kernels may round their results to eight bits."""
+    may_give_sums: bool = False
+    """Whether they may give the sums themselves, in s32."""
     may_give_slice: bool = False
     """Whether its kernels may compute just the slice of the result that is used."""
 
@@ -35,7 +37,7 @@ OP_KINDS: dict[str, OpKind] = {
         OpKind(
             "forward",
             "convolution",
-            ("onednn.convolution",),
+            ("onednn.convolution", "own.convolution"),
             "an image under moving weights; batch groups and exchanged operands as XLA writes them, too",
             "convolution",
             may_give_slice=True,
@@ -45,9 +47,10 @@ OP_KINDS: dict[str, OpKind] = {
             "integer",
             "convolution",
             ("onednn.convolution",),
-            "image and weights of eight bits, and numbers of f32 made of the sums",
+            "image and weights of eight bits, and their sums or numbers of f32 made of these",
             "convolution",
             may_give_integers=True,
+            may_give_sums=True,
         ),
         OpKind(
             "weights_gradient",
@@ -80,6 +83,13 @@ OP_KINDS: dict[str, OpKind] = {
             "a product of integers of eight bits, and numbers of f32 made of the sums",
             "integer_product",
             may_give_integers=True,
+        ),
+        OpKind(
+            "wrapping_product",
+            "dot",
+            ("own.integer_product",),
+            "a product of integers whose result stays integer; sums wrap around",
+            "wrapping_product",
         ),
         OpKind(
             "pooling",
@@ -146,6 +156,12 @@ INTEGER_TYPES = frozenset(("s8", "u8"))
 
 INTEGER_WEIGHTS = "s8"
 """Element type of its weights."""
+
+SUM_TYPE = "s32"
+"""Element type of sums of integers."""
+
+WRAPPING_TYPES = frozenset(("s8", "u8", "s16", "s32"))
+"""Element types of products of integers whose result stays integer."""
 
 QUANTIZED_WEIGHT_TYPES = frozenset(("s4", "s8"))
 """Element types of the weights of a weight-only quantized matmul."""

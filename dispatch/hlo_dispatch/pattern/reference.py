@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel
 
 from hlo_dispatch.pattern import schema
-from hlo_dispatch.pattern.algorithms import BINARY, ELTWISE, OPCODES
+from hlo_dispatch.pattern.algorithms import ANCHOR_DTYPES, BINARY, ELTWISE, OPCODES
 from hlo_dispatch.pattern.constraints import CONSTRAINTS
 from hlo_dispatch.pattern.expression import OPERATIONS
 from hlo_dispatch.pattern.facts import FACTS
@@ -58,7 +58,7 @@ def reference() -> str:
         _keys(schema.AnchorEntry),
         "Op kinds (the key `reading`), of which an instruction has one at most:\n",
         _table(("opcode", "op kind", "instructions", "kernels"), _op_kind_rows()),
-        "`numerics`, for each of the dtypes (f32, bf16, f16):\n",
+        f"`numerics`, for each of the dtypes ({', '.join(ANCHOR_DTYPES)}):\n",
         _keys(schema.NumericsEntry),
         "### `epilogues: {name: ...}`, and what an anchor says of its own\n",
         _keys(schema.Epilogues),

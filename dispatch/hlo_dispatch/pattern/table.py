@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.formula import Formula
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, OP_KINDS
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, OP_KINDS, SUM_TYPE
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.structure import Pattern
@@ -129,10 +130,12 @@ class AnchorKind:
         return f"{self.name} by {' or '.join((self.kernel, *self.alternative_kernels))}"
 
     def gives(self, element_type: str) -> bool:
-        """Whether the kernel's result may be of this type; it accumulates in f32 whatever it reads."""
-        if element_type == "f32" or element_type in self.dtypes:
+        """Whether the kernel's result may be of this type; one of floats accumulates in f32 whatever it reads."""
+        if element_type in self.dtypes or (element_type == "f32" and any(dtype in DTYPES for dtype in self.dtypes)):
             return True
-        return element_type in INTEGER_TYPES and OP_KINDS[self.op_kind].may_give_integers
+        op_kind = OP_KINDS[self.op_kind]
+        is_rounded = element_type in INTEGER_TYPES and op_kind.may_give_integers
+        return is_rounded or (element_type == SUM_TYPE and op_kind.may_give_sums)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.convolution_spec import DIRECT_CONVOLUTION_KERNEL
 from hlo_dispatch.match.equal_matches import once_for_equal_matches
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.op_kinds import GLUE_OP, INTEGER_TYPES, OP_KINDS
@@ -90,6 +91,11 @@ def is_gemv(match: Match) -> bool:
     return GEMV_KERNEL in anchor.entry.alternative_kernels
 
 
+def is_directly_convolved(match: Match) -> bool:
+    """Whether it is a depthwise convolution of f32 that oneDNN has no depthwise kernel for as it lies."""
+    return DIRECT_CONVOLUTION_KERNEL in match.kernels[1:]
+
+
 def is_small(match: Match) -> bool:
     """Whether the match is too small for a call, but as fast in a kernel as in XLA as a glue op between two calls."""
     opcode, arithmetic = match.anchor.node.opcode, match.anchor.multiply_adds
@@ -111,6 +117,8 @@ def _convolution(match: Match, implementation: str) -> tuple[bool, str]:
     smallest = SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION
     if arithmetic < smallest:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
+    if match.kernel == DIRECT_CONVOLUTION_KERNEL:
+        return True, "XLA computes it position by position; the kernel computes vectors of positions or channels"
     if "gemm" in implementation:
         return False, f"oneDNN would unfold this convolution into a matrix product ({implementation})"
     return True, f"oneDNN's {implementation} convolutions beat XLA's"
@@ -138,6 +146,15 @@ def _integer_product(match: Match) -> tuple[bool, str]:
     if arithmetic < SMALLEST_DOT:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     return True, "oneDNN adds up four products of eight bits at once, and what follows costs no pass of its own"
+
+
+def _wrapping_product(match: Match) -> tuple[bool, str]:
+    arithmetic = match.anchor.multiply_adds
+    if arithmetic < SMALLEST_DOT:
+        return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
+    if min(size for size, _ in match.anchor.destination[-2:]) == 1:
+        return False, "a product with a vector takes as long as its matrix takes to be read"
+    return True, "XLA multiplies integers one by one; the kernel multiplies them in vectors"
 
 
 def _is_plain(match: Match) -> bool:
@@ -197,6 +214,7 @@ MODELS: dict[str, Callable[[Match, str, Machine], tuple[bool, str]]] = {
     "pooling": lambda match, _implementation, _machine: _pooling(match),
     "weight_only_quantized_matmul": lambda match, _implementation, _machine: _weight_only_quantized_matmul(match),
     "integer_product": lambda match, _implementation, _machine: _integer_product(match),
+    "wrapping_product": lambda match, _implementation, _machine: _wrapping_product(match),
     "product": lambda match, _implementation, machine: _dot(match, machine),
 }
 """The cost models that op kinds name (pattern/op_kinds.py)."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from hlo_dispatch.match.anchors.convolution_spec import DIRECT_CONVOLUTION_KERNEL
 from hlo_dispatch.match.match import FOLDED, FULL_MATCH, Match, Variant
 from hlo_dispatch.pattern.op_kinds import MAY_BE_GLUE_OPS
 from hlo_dispatch.pattern.structure import Pattern
@@ -17,6 +18,7 @@ from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.cost_model import (
     GEMV_KERNEL,
     SMALLEST_ATTENTION,
+    is_directly_convolved,
     is_gemv,
     is_small,
     is_worth_dispatching,
@@ -57,6 +59,8 @@ class AnchorCostModel(CostModel):
             yield Variant(FOLDED, match.folded)
         if is_gemv(match):
             yield match.variant_of(GEMV_KERNEL)
+        elif is_directly_convolved(match):
+            yield match.variant_of(DIRECT_CONVOLUTION_KERNEL)
         yield Variant(FULL_MATCH, match)
         if match.node.opcode in MAY_BE_GLUE_OPS:
             # A glue op is not measured by itself, so that only the table's order remains.

@@ -15,11 +15,10 @@ from hlo_dispatch.ir.schema import WindowDimensionProto
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.algorithms import DTYPES
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS, SUM_TYPE
 from hlo_dispatch.pattern.table import AnchorKind
 from hlo_dispatch.process.machine import Machine
 
-_SUM_TYPE = "s32"
 COMPUTED_TYPES = frozenset(DTYPES)
 """Element types that the normalizers accept; the table's entry restricts them to those of its kernel."""
 
@@ -61,6 +60,8 @@ class Anchor:
     """Scales of the weights, (groups, channels); a group is a part of the contracted dimension."""
     zeros: View | None = None
     """What is subtracted from the weights before they are scaled, likewise."""
+    alternative_kernels: tuple[str, ...] | None = None
+    """Those of the entry's that take this anchor; None: all of them."""
     unsliced: Anchor | None = field(default=None, hash=False, compare=False)
     """The anchor for the full value of the node, where this one computes a slice."""
 
@@ -149,20 +150,22 @@ def unsupported_padding(node: Node, window: Iterable[WindowDimensionProto]) -> R
 
 def sums_integers(node: Node, around: Surroundings) -> bool:
     """Whether both operands are int8, widened or not, and the result holds their s32 sums."""
-    if node.shape.element_type != _SUM_TYPE:
+    if node.shape.element_type != SUM_TYPE:
         return False
     peeled = (peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS, around.results) for operand in node.operands)
     return all(any(view.element_type in INTEGER_TYPES for view in views) for views in peeled)
 
 
 def converted_sums(node: Node, around: Surroundings) -> tuple[Node, ...] | Refusal:
-    """The instructions that convert sums of integers to f32, the last one a convert; empty: it sums numbers.
+    """The instructions that convert sums of integers to f32, the last one a convert; empty: it sums numbers, or its
+    sums are used as integers.
 
     Quantized networks compute such sums, which are exact, followed by an ordinary epilogue chain (scales, bias,
     residual, activation, rounding to int8). A kernel accumulates exactly as well, and rounds where the convert does.
     """
     is_integer = sums_integers(node, around)
-    refusal = unsupported_types(node, INTEGER_TYPES | {_SUM_TYPE} if is_integer else COMPUTED_TYPES)
+    numbers = COMPUTED_TYPES | {"f64"} if node.opcode == "convolution" else COMPUTED_TYPES
+    refusal = unsupported_types(node, INTEGER_TYPES | {SUM_TYPE} if is_integer else numbers)
     if refusal is not None or not is_integer:
         return () if refusal is None else refusal
     found: list[Node] = []
@@ -172,10 +175,11 @@ def converted_sums(node: Node, around: Surroundings) -> tuple[Node, ...] | Refus
             break
         (value,) = value.users
         found.append(value)
-        if value.has_control_predecessors:
-            return Refusal("control-dependency", "the instruction has control predecessors", value.name)
     source = found[-2] if len(found) > 1 else node
     is_number = value.opcode == "convert" and value.shape.element_type == "f32"
     if not is_number or value.shape.strides != source.shape.strides:
-        return Refusal("dtype-unsupported", "its sums are used as integers, which no kernel gives", node.name)
+        return ()
+    for value in found:
+        if value.has_control_predecessors:
+            return Refusal("control-dependency", "the instruction has control predecessors", value.name)
     return tuple(found)

@@ -8,7 +8,7 @@ for a forward convolution; a transposed one and the gradient with respect to wei
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,8 +18,13 @@ from hlo_dispatch.analysis.strided_view import Dimension, View, full_view
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, fully_peeled
 from hlo_dispatch.match.anchors.padding import peel_pad
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, SUM_TYPE
 from hlo_dispatch.pattern.table import AnchorKind
+
+DIRECT_CONVOLUTION_KERNEL = "own.convolution"
+
+# oneDNN gives its sums by way of f32, which has the integers up to 2^24; sums of s8 it shifts to those of u8 first.
+_MOST_EXACT_PRODUCTS = (1 << 24) // (255 * 128)
 
 SPACE = 2
 """Number of the first spatial dimension of a convolution's views."""
@@ -73,8 +78,12 @@ class ConvSpec:
             results: results of calls, in front of which values may not exist.
         """
         source, weights = fully_peeled(self.sources, [view for view, _ in self.weights])
-        if converts and not {source.element_type, weights.element_type} <= INTEGER_TYPES:
+        if node.shape.element_type == SUM_TYPE and not {source.element_type, weights.element_type} <= INTEGER_TYPES:
             return self._unsupported_integers(node)
+        products = math.prod(weights.sizes[-len(self.window) - 1 :])
+        if node.shape.element_type == SUM_TYPE and not converts and products > _MOST_EXACT_PRODUCTS:
+            sentence = f"sums of {products} products need more bits than the kernel's f32 has"
+            return Refusal("dtype-unsupported", sentence, node.name)
         is_reversed = dict(self.weights)[weights]
         attributes: dict[str, Any] = {
             "strides": [window.stride for window in self.window],
@@ -101,7 +110,22 @@ class ConvSpec:
             formula=self.kind.formula,
             kernel_specific_step=self.kernel_specific_step,
             value=converts[-1] if converts else None,
+            alternative_kernels=self._alternative_kernels(entry, source, weights, attributes),
         )
+
+    def _alternative_kernels(
+        self, entry: AnchorKind, source: View, weights: View, attributes: Mapping[str, Any]
+    ) -> tuple[str, ...]:
+        """The entry's, without the direct convolution where it is no depthwise one with gaps in the window or in NCHW:
+        of those alone oneDNN has nothing but products and copies to another layout.
+        """
+        if DIRECT_CONVOLUTION_KERNEL not in entry.alternative_kernels:
+            return entry.alternative_kernels
+        is_depthwise = len(weights.sizes) > len(source.sizes) and weights.sizes[1] == weights.sizes[2] == 1
+        if is_depthwise and source.element_type == "f32" and weights.sizes[0] > 1:
+            if any(attributes["dilations"]) or source.strides[1] != 1 or self.destination[1][1] != 1:
+                return entry.alternative_kernels
+        return tuple(kernel for kernel in entry.alternative_kernels if kernel != DIRECT_CONVOLUTION_KERNEL)
 
     def _multiply_adds(self, source: View, weights: View) -> int:
         window = math.prod(weights.sizes[-len(self.window) :])

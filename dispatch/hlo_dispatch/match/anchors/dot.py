@@ -7,8 +7,9 @@ operands are read in place through their strides.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import lru_cache
 
 from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
@@ -39,6 +40,26 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
     converts = converted_sums(node, around)
     if isinstance(converts, Refusal):
         return converts
+    anchor = anchor_of_product(node, entry, around, fully_peeled)
+    if isinstance(anchor, Refusal) or not converts:
+        return anchor
+    kinds = {anchor.source.element_type, "" if anchor.weights is None else anchor.weights.element_type}
+    if not kinds <= INTEGER_TYPES:
+        return Refusal("dot-dimensions", "an operand's integers do not lie as the product reads them", node.name)
+    return replace(anchor, covers=converts, value=converts[-1])
+
+
+def anchor_of_product(
+    node: Node,
+    entry: AnchorKind,
+    around: Surroundings,
+    chosen: Callable[[Sequence[View], Sequence[View]], tuple[View, View]],
+) -> Anchor | Refusal:
+    """The anchor of a dot.
+
+    Args:
+        chosen: the view that the kernel reads of each operand, of those that were found, nearest first.
+    """
     left, right = dot_dimensions(node)
     batches = left.first_free
     if batches > _MAX_BATCH_DIMENSIONS:
@@ -51,9 +72,7 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
     for views, operand in zip((sources, weight_views), node.operands, strict=True):
         if not views:
             return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
-    source, weights = fully_peeled(sources, weight_views)
-    if converts and not {source.element_type, weights.element_type} <= INTEGER_TYPES:
-        return Refusal("dot-dimensions", "an operand's integers do not lie as the product reads them", node.name)
+    source, weights = chosen(sources, weight_views)
     return Anchor(
         node=node,
         entry=entry,
@@ -62,8 +81,6 @@ def normalize_dot(node: Node, entry: AnchorKind, around: Surroundings) -> Anchor
         destination=destination,
         channel=len(destination) - 1,
         multiply_adds=math.prod([size for size, _ in destination]) * source.dimensions[-1][0],
-        covers=converts,
-        value=converts[-1] if converts else None,
     )
 
 

@@ -19,6 +19,7 @@ from hlo_dispatch.match.anchors.weight_only_quantized_matmul import (
     is_weight_only_quantized_matmul,
     normalize_weight_only_quantized_matmul,
 )
+from hlo_dispatch.match.anchors.wrapping_product import is_wrapping_product, normalize_wrapping_product
 from hlo_dispatch.pattern.op_kinds import ANCHOR_OPCODES, INTEGER_TYPES, QUANTIZED_WEIGHT_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -46,6 +47,8 @@ def op_kind_of(node: Node, around: Surroundings) -> str:
         return op_kind_of_convolution(node, around)
     if node.opcode != "dot":
         return ANCHOR_OPCODES[node.opcode][0]  # the only one
+    if is_wrapping_product(node, around):
+        return "wrapping_product"
     if not around.graph.has_narrow_integers:
         return "product"
     if sums_integers(node, around):
@@ -117,6 +120,7 @@ NORMALIZERS: dict[str, Callable[[Node, AnchorKind, Surroundings], Anchor | Refus
     "weights_gradient": normalize_convolution,
     "integer": normalize_convolution,
     "integer_product": normalize_dot,
+    "wrapping_product": normalize_wrapping_product,
     "product": normalize_dot,
     "narrow_product": normalize_weight_only_quantized_matmul,
     "pooling": normalize_pooling,

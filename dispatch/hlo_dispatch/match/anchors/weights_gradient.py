@@ -58,6 +58,8 @@ def is_weights_gradient(node: Node, around: Surroundings) -> bool:
     It is a gradient where the window is at least as large as the result in space, and the convolution's feature
     dimension has the memory order of a batch: slower than space, and slower than the convolution's batch dimension.
     """
+    if node.shape.element_type == "f64":
+        return False  # no kernel computes it as one
     # Groups encoded as space are as many on both sides, so they do not matter here.
     numbers = node.proto.convolution_dimension_numbers
     window = math.prod(dimension.size for dimension in node.proto.window.dimensions[:])

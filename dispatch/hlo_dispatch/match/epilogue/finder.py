@@ -29,7 +29,7 @@ from hlo_dispatch.match.epilogue.integers import add_of_integers, quantizes
 from hlo_dispatch.match.epilogue.operand import OperandFinder, find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, WRAPPING_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -242,6 +242,8 @@ def _ended_chain(steps: Sequence[Step], current: Node, is_materialized: Callable
     """The chain, where nothing can follow its last value; None: something might."""
     if not current.users or is_materialized(current):
         return Chain(tuple(steps), None, "the value is needed in memory")
+    if current.shape.element_type in WRAPPING_TYPES - INTEGER_TYPES and current.users[0].opcode != "bitcast":
+        return Chain(tuple(steps), current.users[0], "the value stays integer")
     if current.shape.element_type in INTEGER_TYPES:
         return Chain(tuple(steps), current.users[0], "the value is rounded to integers here")
     return None
