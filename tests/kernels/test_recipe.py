@@ -70,7 +70,9 @@ def test_the_recipe_names_what_names_a_real_kernel(kernel: str) -> None:
             assert any(re.match(place, path) for place in places), path
 
 
-@pytest.mark.parametrize("commit", ["efdd4b4", "3409f57", "31fd17f"], ids=["argmax", "sort", "recurrent"])
+@pytest.mark.parametrize(
+    "commit", ["efdd4b4", "3409f57", "31fd17f", "5ed9d78"], ids=["argmax", "sort", "recurrent", "top_k"]
+)
 def test_the_recipe_names_what_a_real_kernel_changed(commit: str) -> None:
     """Likewise every file of the commits that added the last ones."""
     places = named_places()
