@@ -8,14 +8,16 @@ is shown to anybody in XLA's hook is always done, and so is one of a module with
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from jax._src import compiler
 from jax._src.lib import _xla
 
 import hlo_dispatch
+from side_by_side import QUICKLY
 
 _PLACEHOLDERS = "hlo_dispatch_stand_ins"
 """The callback of module substitution; it stays registered, and ignores other modules."""
@@ -60,11 +62,15 @@ class _Kept:
         self._lock = threading.Lock()
         self._compile = compiler.backend_compile_and_load
         self._executables: collections.OrderedDict[tuple[Any, ...], Any] = collections.OrderedDict()
+        self.options: dict[str, Any] = {}
+        """Of every compile that says nothing else."""
 
     def compile(
         self, backend: Any, module: Any, executable_devices: Any, options: Any, host_callbacks: Sequence[Any]
     ) -> Any:
         """As JAX's function of this name."""
+        given = dict(options.env_option_overrides)
+        options.env_option_overrides = [*given.items(), *((k, v) for k, v in self.options.items() if k not in given)]
         arrivals = self._hook.arrivals
         text = str(module) if self._hook.is_empty and not host_callbacks else ""
         if not text or len(text) > _LONGEST_TEXT or any(word in text for word in _NOT_STOCKS):
@@ -86,8 +92,24 @@ class _Kept:
         return made
 
 
+_kept: list[_Kept] = []
+
+
 def keep_what_stock_compiles() -> None:
     """From now on, in this process."""
     hook = _Hook()
     _xla.register_xla_transform, _xla.clear_xla_transform = hook.register, hook.clear
-    compiler.backend_compile_and_load = _Kept(hook).compile
+    _kept.append(_Kept(hook))
+    compiler.backend_compile_and_load = _kept[-1].compile
+
+
+@contextlib.contextmanager
+def compiled_quickly() -> Generator[None]:
+    """XLA's own code is not what is tested inside the block (`side_by_side.QUICKLY`)."""
+    for kept in _kept:
+        kept.options = QUICKLY
+    try:
+        yield
+    finally:
+        for kept in _kept:
+            kept.options = {}

@@ -60,6 +60,15 @@ def _undisturbed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def _compiled_quickly() -> Iterator[None]:
+    """For whole programs of which the results count: what XLA makes itself of them need not be fast."""
+    from compiled_once import compiled_quickly
+
+    with compiled_quickly():
+        yield
+
+
 def pytest_collection_finish() -> None:
     """Where tests are about to run; with xdist that is not the process that hands them out."""
     from compiled_once import keep_what_stock_compiles

@@ -124,7 +124,7 @@ def run_module(serialized: bytes, inputs: Sequence[np.ndarray], results) -> list
             lambda *_: jax.tree.map(lambda result: jax.lax.full(result.shape, 0, result.dtype), results),
             keep_unused=True,
         )
-        compiled = stand_in.lower(*inputs).compile()
+        compiled = stand_in.lower(*inputs).compile(QUICKLY)
     finally:
         xla.clear_hlo_module_transformation("substitute", platforms="cpu")
     return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*inputs))]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from hlo_dispatch.bench import accuracy
+
+pytestmark = [pytest.mark.any_python, pytest.mark.usefixtures("_compiled_quickly")]
 
 
 def test_formats_change_the_perplexity_little() -> None:

@@ -15,6 +15,8 @@ from hlo_dispatch.bench import loops
 from hlo_dispatch.bench.recurrent import __main__ as command
 from hlo_dispatch.bench.recurrent.layers import GATES, SPELLINGS, RecurrentCase, arrays, in_jax, training_step
 
+pytestmark = [pytest.mark.any_python, pytest.mark.usefixtures("_compiled_quickly")]
+
 CASE = RecurrentCase("lstm", size=8, batch=2, length=5, dtype="f32")
 
 

@@ -13,6 +13,8 @@ from hlo_dispatch.bench.generate import campaign, peers, view
 from hlo_dispatch.bench.generate.plan import CALLS, GenerationPlan
 from hlo_dispatch.bench.generate.weights import SIZES, random_prompt
 
+pytestmark = pytest.mark.any_python
+
 
 @pytest.fixture(scope="module")
 def entries() -> list[dict[str, Any]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import pytest
 
 import hlo_dispatch
 from hlo_dispatch.bench.page_faults import WAYS, measure
 from hlo_dispatch.process.large_pages import FOLDER
+
+pytestmark = pytest.mark.any_python
 
 
 def layers(x, w):

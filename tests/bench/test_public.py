@@ -10,6 +10,8 @@ from hlo_dispatch.bench.programs import BenchProgram
 from hlo_dispatch.bench.public_programs import KINDS
 from hlo_dispatch.report.terminal import console
 
+pytestmark = [pytest.mark.any_python, pytest.mark.usefixtures("_compiled_quickly")]
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_right(kind: str) -> None:

@@ -16,6 +16,8 @@ from hlo_dispatch.bench.report.gather import Gathered, gather
 from hlo_dispatch.bench.report.readme import BEGIN, END, NoPlace, with_ratios, with_tables
 from hlo_dispatch.bench.result_files import Results, ResultsError
 
+pytestmark = pytest.mark.any_python
+
 ROOT = Path(__file__).parents[2]
 HEADER = {
     "machine": {"model": "A CPU", "threads": 2, "features": ["avx2"]},

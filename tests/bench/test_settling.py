@@ -8,6 +8,8 @@ import pytest
 
 from hlo_dispatch.bench.settling import PRINTED, Settling, decoder, settled
 
+pytestmark = pytest.mark.any_python
+
 ROW = Settling(
     "x", 3, compile=7.0, stock_compile=1.0, printed=5.0, measuring=5.0, new=0, repeated=0, open=0, calls=1, stock=1e-3,
     speed=1.0,

@@ -65,3 +65,10 @@ def _copies(module: Module, count: int) -> Module:
 @pytest.fixture
 def everything_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stock_fallback, "build", copying)
+
+
+@pytest.fixture(autouse=True)
+def _quickly(request: pytest.FixtureRequest) -> None:
+    """What is frozen has weights of a few rows; its results are what counts, but where times are compared."""
+    if request.node.get_closest_marker("timing") is None:
+        request.getfixturevalue("_compiled_quickly")

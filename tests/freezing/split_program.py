@@ -12,7 +12,6 @@ import numpy as np
 
 from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.run import executable
-from hlo_dispatch.autotune.run.executable import Executable
 from hlo_dispatch.autotune.run.split_executable import SplitExecutable
 from hlo_dispatch.driver.frozen_build import FrozenModule, build
 from hlo_dispatch.ir.module import Module
@@ -42,8 +41,15 @@ class Halves:
 
 def optimized(program: Callable[..., Any], arguments: Sequence[Any], donated: Sequence[int] = ()) -> Module:
     """Stock XLA's module, with every argument a parameter, in order."""
+    return _module(_compiled(program, arguments, donated))
+
+
+def _compiled(program: Callable[..., Any], arguments: Sequence[Any], donated: Sequence[int] = ()) -> Any:
     jitted = jax.jit(lambda *inputs: program(*inputs), keep_unused=True, donate_argnums=tuple(donated))
-    compiled = jitted.lower(*arguments).compile()
+    return jitted.lower(*arguments).compile()
+
+
+def _module(compiled: Any) -> Module:
     return Module.from_bytes(compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
 
 
@@ -53,16 +59,22 @@ def halves(
     frozen: Sequence[int] = (0,),
     policy: str = "always",
     may_be_activations: bool = False,
+    again: Sequence[Sequence[Any]] = (),
 ) -> Halves:
-    """Cut the program and run it, whole and in two; `frozen` are numbers of arguments, which are arrays."""
-    arguments = tuple(jnp.asarray(argument) for argument in arguments)
+    """Cut the program and run it, whole and in two; `frozen` are numbers of arguments, which are arrays.
+
+    Args:
+        again: more arguments of the same shapes to run both with.
+    """
+    runs = [tuple(jnp.asarray(argument) for argument in one) for one in (arguments, *again)]
     executable.start()
     registration.register(())
-    module = optimized(program, arguments)
-    frozen_module = FrozenModule(module, frozenset(frozen), may_be_activations=may_be_activations)
+    whole = _compiled(program, runs[0])
+    frozen_module = FrozenModule(_module(whole), frozenset(frozen), may_be_activations=may_be_activations)
     split = build(frozen_module, pipeline((), policy))
-    stock = [np.asarray(value) for value in Executable(module)(arguments)]
-    got = [np.asarray(value) for value in SplitExecutable(split)(arguments)]
+    parts = SplitExecutable(split)
+    stock = [np.asarray(value) for one in runs for value in jax.tree.leaves(whole(*one))]
+    got = [np.asarray(value) for one in runs for value in parts(one)]
     return Halves(split, stock, got)
 
 

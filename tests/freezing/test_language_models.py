@@ -137,7 +137,7 @@ def flax_lm() -> Callable[..., Any]:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("transformers.modeling_flax_utils")
     config = transformers.LlamaConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
         intermediate_size=48, max_position_embeddings=32,
     )  # fmt: skip
     return lambda seed=0, **options: transformers.FlaxLlamaForCausalLM(config, seed=seed, **options)

@@ -19,6 +19,8 @@ from hlo_dispatch.vendor import kernels, libraries, registry
 from processor import needs_avx512
 from side_by_side import QUICKLY
 
+pytestmark = pytest.mark.any_python
+
 # Panels have 48 (f32) or 24 (f64) rows, sums 8 columns, blocks 192.
 SIZES = (1, 7, 8, 9, 24, 49, 191, 193, 400)
 LARGE_SIZES = (2, 3, 17, 64, 255, 1000, 2048)

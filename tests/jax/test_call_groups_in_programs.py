@@ -20,6 +20,8 @@ from hlo_dispatch.cli.explain_view import print_explanation
 from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
 from side_by_side import Both, assert_agree, run_both
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 DTYPES = ("float32", "bfloat16")
 
 

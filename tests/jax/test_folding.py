@@ -11,6 +11,8 @@ import hlo_dispatch
 from hlo_dispatch.selection import family_cost_models
 from side_by_side import assert_agree, run_both
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 ORDERS = {
     "scale": lambda y, v: y * v[0],
     "bias, scale": lambda y, v: (y + v[0]) * v[1],

@@ -18,6 +18,8 @@ from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
 from hlo_dispatch.selection.strategies import ALL_SUPPORTED, COST_MODEL, MEASURED_ALONE, MEASURED_JOINTLY
 from side_by_side import Both, assert_agree, run_both
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 DTYPES = ("float32", "bfloat16")
 Weights = tuple[np.ndarray, ...]
 # Older XLA widens and rounds around what is joined and pooled in half precision, and divides sums elsewhere.

@@ -13,6 +13,8 @@ from jax import lax
 from processor import skip_without
 from side_by_side import Both, assert_agree, run_both
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 LABELS = {1: ("NWC", "WIO", "NWC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NDHWC", "DHWIO", "NDHWC")}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
+from environment import clean_environment
 from hlo_dispatch.passes.huge_page_advice import NAME
 from hlo_dispatch.process.large_pages import FOLDER
 from warm import run_python
@@ -64,7 +64,8 @@ print(json.dumps(found))
 
 
 def measured(*arguments: str) -> dict[str, dict[str, float]]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES", "HLO_DISPATCH"))}
+    usual = clean_environment().items()
+    inherited = {k: v for k, v in usual if not k.startswith(("MALLOC_", "GLIBC_TUNABLES", "HLO_DISPATCH"))}
     done = run_python(PROGRAM, *arguments, environment=inherited)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

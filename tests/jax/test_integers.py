@@ -16,7 +16,10 @@ from integer_programs import almost, dispatched, exact
 import hlo_dispatch
 from processor import lacks_integers
 
-pytestmark = pytest.mark.skipif(bool(lacks_integers()), reason=lacks_integers())
+pytestmark = [
+    pytest.mark.skipif(bool(lacks_integers()), reason=lacks_integers()),
+    pytest.mark.usefixtures("_compiled_quickly"),
+]
 
 NAMES = {1: ("NWC", "WIO", "NWC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NDHWC", "DHWIO", "NDHWC")}
 CONVOLUTION = "onednn.convolution"

@@ -20,6 +20,8 @@ from hlo_dispatch.passes.partition import prepacking
 from matching import last_dumped
 from processor import skip_emulated
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 ROWS, WIDTH, TRIPS = 64, 256, 12
 
 

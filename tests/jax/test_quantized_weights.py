@@ -13,6 +13,8 @@ from integer_programs import dispatched
 import hlo_dispatch
 from hlo_dispatch.report import Region
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 KERNEL = "own.narrow_product"
 ROUNDING = {"float32": 1e-5, "bfloat16": 2e-2}
 LARGEST = {"int4": 8, "int8": 128}

@@ -20,6 +20,8 @@ import hlo_dispatch
 from hlo_dispatch.ir.shape import shape_of
 from matching import last_dumped
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 LAYERS, LENGTH, WIDTH, HEADS = 3, 24, 32, 2
 PASS = "in-place parts"
 put = lax.dynamic_update_slice

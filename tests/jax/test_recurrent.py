@@ -16,6 +16,8 @@ from recurrent_layers import arguments, lstm, lstm_in_float64, only_call, random
 import hlo_dispatch
 from side_by_side import assert_agree, run_both
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from recurrent_layers import arguments, lstm, lstm_in_float64, only_call, random
 import hlo_dispatch
 from side_by_side import Both, assert_agree, run_both
 
+pytestmark = pytest.mark.usefixtures("_compiled_quickly")
+
 
 def assert_close(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], tolerance: float) -> None:
     for one, other in zip(got, wanted, strict=True):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from environment import clean_environment
 from warm import run_python
 
 MEGABYTES = 48
@@ -37,7 +37,8 @@ print(faults)
 
 
 def finished(*arguments: str, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES", "HLO_DISPATCH"))}
+    usual = clean_environment().items()
+    inherited = {k: v for k, v in usual if not k.startswith(("MALLOC_", "GLIBC_TUNABLES", "HLO_DISPATCH"))}
     return run_python(program, *arguments, environment=inherited | variables)
 
 
