@@ -20,8 +20,6 @@ from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.store import Store
 from side_by_side import assert_agree, assert_close, run_both
 
-pytestmark = pytest.mark.usefixtures("_compiled_quickly")
-
 attend = nn.dot_product_attention
 FORMULA = "softmax({})·v"
 LOWEST = float(np.finfo(np.float32).min)
