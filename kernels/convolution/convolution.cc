@@ -7,9 +7,11 @@
 // (gaps in the window, NCHW). Vectors hold positions; or channels, where these lie side by side. With weights_reversed
 // = 1 the k-th weight is the operand's (K-1-k)-th in every spatial dimension. Operands: src, weights. Results: dst,
 // scratch.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/failure.h"
 #include "common/family.h"
@@ -43,17 +45,23 @@ std::unique_ptr<T[]> OrderedWeights(const Problem& problem, const T* from) {
   const int64_t window = problem.window(), channels = problem.groups * problem.outputs * problem.inputs;
   std::unique_ptr<T[]> ordered(new T[static_cast<size_t>(channels * window)]);
   const bool is_last = problem.has_channels_last();
-  const Space& size = problem.kernel;
-  for (int64_t channel = 0; channel < channels; ++channel) {
-    const int64_t input = channel % problem.inputs, output = channel / problem.inputs % problem.outputs;
-    const T* const first = from + channel / problem.inputs / problem.outputs * problem.weights_group +
-                           output * problem.weights_output + input * problem.weights_input;
-    for (int64_t k = 0; k < window; ++k) {
-      const int64_t met = problem.is_reversed ? window - 1 - k : k;
-      const Space at{met / size[2] / size[1], met / size[2] % size[1], met % size[2]};
-      int64_t place = 0;
-      for (size_t i = 0; i < 3; ++i) place += at[i] * problem.weights_space[i];
-      ordered[static_cast<size_t>(is_last ? k * channels + channel : channel * window + k)] = first[place];
+  const Space &size = problem.kernel, &stride = problem.weights_space;
+  std::vector<int64_t> places;  // of the window's elements, in the order in which they are met
+  places.reserve(static_cast<size_t>(window));
+  for (int64_t i = 0; i < size[0]; ++i) {
+    for (int64_t j = 0; j < size[1]; ++j) {
+      for (int64_t k = 0; k < size[2]; ++k) places.push_back(i * stride[0] + j * stride[1] + k * stride[2]);
+    }
+  }
+  if (problem.is_reversed) std::reverse(places.begin(), places.end());
+  const int64_t step = is_last ? channels : 1, next = is_last ? 1 : window;
+  T* to = ordered.get();
+  for (int64_t group = 0; group < problem.groups; ++group) {
+    for (int64_t output = 0; output < problem.outputs; ++output) {
+      const T* first = from + group * problem.weights_group + output * problem.weights_output;
+      for (int64_t input = 0; input < problem.inputs; ++input, first += problem.weights_input, to += next) {
+        for (size_t k = 0; k < places.size(); ++k) to[static_cast<int64_t>(k) * step] = first[places[k]];
+      }
     }
   }
   return ordered;

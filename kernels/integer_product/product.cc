@@ -23,6 +23,8 @@ namespace {
 
 // So many multiply-adds, some ten microseconds, are worth waking a thread for.
 constexpr double kMinPerThread = 1 << 19;
+// Packed operands may take so many times their memory, and this much besides.
+constexpr int64_t kMostCopies = 4, kSmallCopies = 1 << 20;
 // Rows whose copies a thread makes at once.
 constexpr int64_t kRowsOfBlock = 8 * kRows;
 
@@ -92,6 +94,12 @@ class IntegerProduct final : public Routine {
     is_paired_ = ElementBytes(source_.type) <= 2 && ElementBytes(weights_.type) <= 2;
     // Of few columns and many rows the transposed product is computed.
     is_transposed_ = columns_ < kColumns && columns_ < rows_;
+    // Of a narrow product with a great depth, panels that are nearly all padding would take many times the operands'
+    // memory.
+    const int64_t held = Product(batch_ * RoundUpTo(is_transposed_ ? rows_ : columns_, kColumns), Words(), "src_dims");
+    if (held * int64_t{sizeof(int32_t)} > kMostCopies * (source_.Bytes() + weights_.Bytes()) + kSmallCopies) {
+      Unsupported("own.integer_product: its copies of the operands would take many times their memory");
+    }
     operands_ = {SpecOf(source_), SpecOf(weights_)};
     results_ = {SpecOf(destination_), PlannedScratch(attributes)};
   }

@@ -16,8 +16,11 @@ TABLE = load_tables()
 ACTIVATIONS = {activation.name for activation in TABLE.activations}
 # Glue ops, only dispatched between other calls: alone there is nothing to time.
 BETWEEN = frozenset(("concatenation", "rectifying", "scaling", "whole_window"))
-# A case has one element type for all operands; these have benches of their own: bench.few_rows and bench.quantized.
-OF_SEVERAL_TYPES = frozenset(("narrow_product", "integer_convolution", "integer_product"))
+# A case has one floating-point type for all operands, and a convolution's is no f64; these have benches of their own:
+# bench.few_rows, bench.quantized and bench.public.
+OF_OTHER_TYPES = frozenset(
+    ("double_convolution", "narrow_product", "integer_convolution", "integer_product", "wrapping_product")
+)
 # How a report writes a binary of the table.
 SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
 
@@ -29,7 +32,7 @@ def table_entries() -> set[str]:
     return (
         ACTIVATIONS
         | binaries
-        | (set(TABLE.anchors) - BETWEEN - OF_SEVERAL_TYPES)
+        | (set(TABLE.anchors) - BETWEEN - OF_OTHER_TYPES)
         | {pattern.name for pattern in TABLE.patterns}
         | routines
     )

@@ -123,11 +123,26 @@ def test_frozen_and_from_several_threads() -> None:
             assert_close(got, expected, 1e-13)
 
 
+@pytest.mark.parametrize(
+    ("image", "window", "is_taken"),
+    [((2, 8, 40, 40), (16, 8, 3, 3), False), ((2, 8, 9, 9, 9), (16, 8, 3, 3, 3), True)],
+    ids=["XLA has a kernel of its own", "three dimensions"],
+)
+def test_the_cost_model_takes_what_xla_computes_one_by_one(
+    image: tuple[int, ...], window: tuple[int, ...], is_taken: bool
+) -> None:
+    with jax.enable_x64(True), hlo_dispatch.enabled(policy="heuristic"):
+        report = hlo_dispatch.explain(
+            lambda x, w: lax.conv(x, w, (1,) * (x.ndim - 2), "SAME"), drawn(*image), drawn(*window)
+        )
+    assert [region.kernel == KERNEL for region in report.candidates] == [is_taken], report
+
+
 def test_it_is_measured_like_any_other() -> None:
     """Its values are drawn, compared and timed in f64."""
     with jax.enable_x64(True), hlo_dispatch.enabled(policy="measure"):
         report = hlo_dispatch.explain(
-            lambda x, w: lax.conv(x, w, (1, 1), "SAME"), drawn(2, 8, 40, 40), drawn(16, 8, 3, 3)
+            lambda x, w: lax.conv(x, w, (1, 1, 1), "SAME"), drawn(2, 8, 16, 16, 16), drawn(16, 8, 3, 3, 3)
         )
     (region,) = report.candidates
     assert region.kernel == KERNEL, region

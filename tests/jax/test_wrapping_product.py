@@ -54,6 +54,27 @@ def test_batches_and_transposed_operands(kind: str) -> None:
     same(lambda a, b: a.T @ b, drawn(kind, 8, 40), drawn(kind, 8, 33))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "is_taken"),
+    [((64, 64, 300), True), ((2, 2048, 300), False), ((2048, 2, 300), False), ((2, 300_000, 2), False)],
+    ids=str,
+)
+def test_the_cost_model_leaves_tiles_of_padding(sizes: tuple[int, int, int], is_taken: bool) -> None:
+    rows, depth, columns = sizes
+    with hlo_dispatch.enabled(policy="heuristic"):
+        report = hlo_dispatch.explain(jnp.matmul, np.ones((rows, depth), "int32"), np.ones((depth, columns), "int32"))
+    assert [region.kernel == KERNEL for region in report.candidates] == [is_taken], report
+
+
+def test_copies_of_many_times_the_operands_are_refused() -> None:
+    """Of two columns a panel of 32 would be packed."""
+    with hlo_dispatch.enabled(policy="always"):
+        report = hlo_dispatch.explain(jnp.matmul, np.ones((2, 300_000), "int32"), np.ones((300_000, 2), "int32"))
+    (region,) = report.candidates
+    assert region.kernel is None
+    assert "many times their memory" in region.reason
+
+
 def test_in_loops_under_vmap_and_with_what_follows() -> None:
     a, b = drawn("int16", 12, 12), drawn("int16", 12, 12)
     same(lambda a, b: jax.lax.fori_loop(0, 3, lambda _, a: a @ b, a), a, b)

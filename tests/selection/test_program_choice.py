@@ -29,6 +29,7 @@ class Programs:
         self.programs: list[Callable[[], None]] = [self._worker(1.0)]
         self.names: list[str] = []
         self.keys = self.names
+        self.trips = None
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(whole_program_trial, "TrialPrograms", lambda *_: self)
 
@@ -44,6 +45,9 @@ class Programs:
     def add(self, name: str, _: Module) -> None:
         self.programs.append(self._worker(self._times[name]))
         self.names.append(name)
+
+    def seconds_of_one_more(self) -> float:
+        return 0.0
 
     def has_time_for_one_more(self) -> bool:
         return True

@@ -121,6 +121,16 @@ def small_matrices(count: int = 512) -> tuple[Callable[..., Any], Any]:
     return jnp.linalg.cholesky, half @ half.swapaxes(1, 2) + 3 * np.eye(3, dtype="float32")
 
 
+@pytest.mark.parametrize(("slowdown", "taken"), [(1.5, 1), (8.0, 0)])
+def test_a_variant_far_behind_is_left_meanwhile(
+    store: Store, scripted_times: list[Time], slowdown: float, taken: int
+) -> None:
+    """On a machine that is never quiet, too, a kernel that takes many times as long is not what the cost model says."""
+    scripted_times.append(Time(slowdown * 1e-3, (1 - slowdown) * 1e-3, 1e-6, is_disturbed=True))
+    assert calls(compiled(depthwise, IMAGE, FILTER)) == taken
+    assert measured_in(store).provisional
+
+
 @pytest.mark.parametrize("own", [FAR_AHEAD_AT_LEAST, DISTURBED_WIN])
 def test_a_variant_far_ahead_by_least_times_is_taken_meanwhile(
     store: Store, scripted_times: list[Time], own: Time

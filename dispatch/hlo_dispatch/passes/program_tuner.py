@@ -93,7 +93,7 @@ class ProgramTuner:
     def _verdict(self) -> Measurement | None:
         """The stored whole-program trial; None where it decides nothing."""
         known = self.knowledge.get(self.requests.program)
-        if known is None or known.failed_attempts or (known.provisional and known.chosen == STOCK):
+        if known is None or known.failed_attempts or known.is_undecided:
             return None
         return known
 

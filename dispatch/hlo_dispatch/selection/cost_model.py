@@ -44,6 +44,12 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 GEMV_KERNEL = "own.narrow_product"
 # XLA widens quantized weights in a separate loop and reads its result once for all rows of the product
 # (`python -m bench.few_rows`); the number of weights that pay for a call is an estimate.
+POSITIONS_OF_A_VECTOR = 8
+"""Fewer positions in a row leave most of a vector of f64, or half of one of f32, to padding."""
+LEAST_SIDE_OF_WRAPPING_PRODUCT = 6
+LEAST_LONG_SIDE = 32
+LEAST_DEPTH_OF_WRAPPING_PRODUCT = 8
+"""Its kernel computes tiles of 6 x 32 results, and packs both operands for them."""
 MIN_QUANTIZED_WEIGHTS = 20_000
 # XLA's softmax is some ten loops, each of which costs a few microseconds however short it is. On a Zen 4 attentions of
 # 390,000 to 1.6 million multiply-adds, one query or as many as keys, f32 and bf16, were 1.5 to 6.1 times as fast in our
@@ -118,10 +124,20 @@ def _convolution(match: Match, implementation: str) -> tuple[bool, str]:
     if arithmetic < smallest:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     if match.kernel == DIRECT_CONVOLUTION_KERNEL:
-        return True, "XLA computes it position by position; the kernel computes vectors of positions or channels"
+        return _direct_convolution(match, implementation)
     if "gemm" in implementation:
         return False, f"oneDNN would unfold this convolution into a matrix product ({implementation})"
     return True, f"oneDNN's {implementation} convolutions beat XLA's"
+
+
+def _direct_convolution(match: Match, implementation: str) -> tuple[bool, str]:
+    anchor, shape = match.anchor, match.output.shape
+    is_dense = anchor.node.proto.feature_group_count <= 1
+    if anchor.source.element_type == "f64" and is_dense and len(anchor.source.dimensions) == 4:
+        return False, "XLA has a kernel of its own for dense two-dimensional convolutions of f64"
+    if "positions" in implementation and shape.dimensions[shape.minor_to_major[0]] < POSITIONS_OF_A_VECTOR:
+        return False, "its rows are shorter than the vectors of positions that the kernel computes"
+    return True, "the kernel computes vectors of positions or channels where XLA computes them one by one"
 
 
 def _pooling(match: Match) -> tuple[bool, str]:
@@ -152,8 +168,10 @@ def _wrapping_product(match: Match) -> tuple[bool, str]:
     arithmetic = match.anchor.multiply_adds
     if arithmetic < SMALLEST_DOT:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
-    if min(size for size, _ in match.anchor.destination[-2:]) == 1:
-        return False, "a product with a vector takes as long as its matrix takes to be read"
+    fewest, most = sorted(size for size, _ in match.anchor.destination[-2:])
+    depth = match.anchor.source.sizes[-1]
+    if fewest < LEAST_SIDE_OF_WRAPPING_PRODUCT or most < LEAST_LONG_SIDE or depth < LEAST_DEPTH_OF_WRAPPING_PRODUCT:
+        return False, f"most of the kernel's tiles would be padding at {fewest} x {most} results of {depth} products"
     return True, "XLA multiplies integers one by one; the kernel multiplies them in vectors"
 
 

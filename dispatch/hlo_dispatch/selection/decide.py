@@ -111,7 +111,7 @@ def decide(
     if measured is DECIDED_BY_PROGRAM:
         reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
         return Decision(default.candidate, reason, epilogue_refusal=refused)
-    if measured is not None and not (measured.provisional and measured.chosen == STOCK):
+    if measured is not None and not measured.is_undecided:
         return by_measurement(measured, match, default, support_query)
     chosen = default.candidate
     is_worth_it, reason = cost_model_of(match).is_worth_calling(chosen.match, chosen.implementation, machine)

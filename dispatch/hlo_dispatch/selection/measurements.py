@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 STOCK = "stock"
+FAR_BEHIND = 1.0
+"""Slowdown, as a fraction of stock's time, that a provisional measurement shows: a kernel that takes twice as long."""
 MAX_FAILED_ATTEMPTS = 2
 """Number of processes that try to measure a region or program; after them the cost model decides it."""
 MAX_DISTURBED_ATTEMPTS = 4
@@ -71,6 +73,11 @@ class Measurement:
         """Slowdown of the best variant, as a fraction of stock's time; negative where it wins."""
         best = self._best_variant()
         return (self.seconds[best] - self.stock) / self.stock if best is not None and self.stock else 0.0
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it decides nothing meanwhile: it is provisional, and stock is not far ahead."""
+        return self.provisional and self.chosen == STOCK and self.loss < FAR_BEHIND
 
     @property
     def is_worth_remeasuring(self) -> bool:
