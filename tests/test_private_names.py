@@ -15,6 +15,14 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 # File → private names that its tests read; each could be a public one.
 READ = {
+    "automatic_freezing/test_lasting_site.py": {
+        "_bytes",
+        "_compile_for",
+        "_compiles",
+        "_is_preparing",
+        "_jitted",
+        "_sites",
+    },  # fmt: skip
     "bench/test_bench_patterns.py": {"_loaded"},
     "freezing/test_aliases.py": {"_plain"},
     "freezing/test_frozen_building.py": {"_programs"},

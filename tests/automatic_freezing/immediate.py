@@ -30,21 +30,28 @@ class Later:
     def __init__(self) -> None:
         self.jobs: list[Callable[[], None]] = []
 
-    def __call__(self, job: Callable[[], None]) -> None:
+    def __call__(self, job: Callable[[], None]) -> bool:
         self.jobs.append(job)
+        return True
 
     def run(self) -> None:
         while self.jobs:
             self.jobs.pop(0)()
 
 
-def run_now(job: Callable[[], None]) -> None:
+def run_now(job: Callable[[], None]) -> bool:
     job()
+    return True
 
 
-def when_ready(results: Any, done: Callable[[bool], None]) -> None:
+def no_thread(job: Callable[[], None]) -> bool:
+    return False
+
+
+def when_ready(results: Any, done: Callable[[bool], None]) -> bool:
     jax.block_until_ready(results)
     done(True)
+    return True
 
 
 SERVICES = Services(

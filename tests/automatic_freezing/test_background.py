@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from environment import clean_environment
+from hlo_dispatch.automatic_freezing.background import BackgroundThread, ShortThreads
 from warm import run_python
 
 PROGRAM = """
@@ -39,3 +44,32 @@ print("ends")
 def test_a_process_that_ends_while_something_is_prepared() -> None:
     done = run_python(PROGRAM, environment=clean_environment())
     assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
+
+
+def test_a_job_does_not_run_where_there_is_no_thread_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    done = threading.Event()
+    for threads in (BackgroundThread("test"), ShortThreads("test")):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _refuse)
+            assert not threads.submit(lambda: ran.append(1))
+        done.clear()
+        assert threads.submit(done.set)
+        assert done.wait(60)
+    assert not ran
+
+
+def test_short_threads_do_not_wait_for_each_other() -> None:
+    threads, first, second = ShortThreads("test"), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        if first.wait(60):
+            second.set()
+
+    assert threads.submit(wait)
+    assert threads.submit(first.set)
+    assert second.wait(60)
+
+
+def _refuse(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

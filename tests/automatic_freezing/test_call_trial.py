@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
+import pytest
+
+from hlo_dispatch.automatic_freezing import trial as module
 from hlo_dispatch.automatic_freezing.trial import FROZEN, PLAIN, CallTrial
 
 
@@ -55,3 +59,41 @@ def test_a_call_waits_for_the_one_before() -> None:
     trial.end(first, 1.0)
     thread.join(60)
     assert order == ["first", "second"]
+
+
+def test_neither_of_two_calls_that_overlap_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call waits for the one before as long as such calls take, and some more."""
+    monkeypatch.setattr(module, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(module, "SHORTEST_WAIT", 0.0)
+    trial = CallTrial(1)
+    first = trial.begin()
+    second = trial.begin()
+    assert (first.is_counted, second.is_counted) == (False, False)
+    for turn in (first, second):
+        trial.end(turn, 4.0)
+    assert trial.longest_wait == 8.0
+    run(trial, [1.0, 2.0], [1.0, 1.0])
+    assert trial.seconds == (2.0, 1.0), "4.0 counts nowhere"
+    trial.end(trial.begin(), 600.0)
+    assert trial.longest_wait < 60
+
+
+def test_a_trial_of_calls_that_all_overlap_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_WAIT", 0.0)
+    trial = CallTrial(1)
+    for _ in range(30):
+        assert trial.is_faster is None or trial.is_faster is False
+        trial.begin()
+    assert trial.is_faster is False
+    assert trial.seconds == (None, None)
+
+
+def test_a_call_of_the_parent_process_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = CallTrial(1)
+    trial.begin().is_ready.wait = _fails  # type: ignore[method-assign]
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert trial.begin().is_counted
+
+
+def _fails(timeout: float | None = None) -> bool:
+    raise AssertionError("nobody will set it")

@@ -228,5 +228,16 @@ def test_what_may_be_activations_is_computed_in_each_call(policy: str) -> None:
     assert "tanh" not in everything.opcodes(program=True)
 
 
+def test_a_result_that_a_product_reads_is_computed_in_each_call() -> None:
+    def program(w, x):
+        hidden = jax.nn.relu(jnp.tanh(x))
+        return hidden, hidden @ jnp.exp(w)
+
+    found = halves(program, values(40, 8), values(3, 40), frozen=(0, 1), policy="never", may_be_activations=True)
+    assert_equal(found)
+    assert {"tanh", "maximum"} <= found.opcodes(program=True)
+    assert "exponential" in found.opcodes(program=False)
+
+
 def _is_product(instruction):
     return instruction.opcode == "dot" or instruction.custom_call_target.endswith("matmul")

@@ -113,3 +113,24 @@ def test_where_parameters_may_be_activations_only_the_preparation_of_weights_is_
     assert {"square", "sums", "packed", "called", "answer"} <= everything
     weights = {node.name.split(".")[0] for node in static_values(graph, {0, 1}, weights_rule(frozenset({"pack"})))}
     assert weights == {"x", "w", "flipped", "scaled", "packed"}
+
+
+RETURNED = """
+ENTRY main { x = f32[8,8]{1,0} parameter(0)
+  y = f32[8,8]{1,0} parameter(1)
+  early = f32[8,8]{1,0} tanh(x)
+  result = f32[8,8]{1,0} negate(early)
+  same = f32[64]{0} bitcast(result)
+  later = f32[8,8]{1,0} add(result, x)
+  other = f32[8,8]{1,0} exponential(x)
+  used = f32[8,8]{1,0} dot(y, later), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  also = f32[8,8]{1,0} dot(other, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (f32[64]{0}, f32[8,8]{1,0}, f32[8,8]{1,0}, f32[8,8]{1,0}) tuple(same, used, also, x) }
+"""
+
+
+def test_a_result_that_something_else_reads_is_computed_in_each_call() -> None:
+    module = parsed(RETURNED)
+    graph = FlatGraph(module, module.entry)
+    weights = {node.name.split(".")[0] for node in static_values(graph, {0}, weights_rule(frozenset()))}
+    assert weights == {"x", "other"}

@@ -16,7 +16,7 @@ from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.in_place_updates import variant_elements
 from hlo_dispatch.analysis.stacked_slices import slices_of
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS, SHIFTS
+from hlo_dispatch.ir.opcode import ELEMENTWISE, FORWARDS, LOOP_FUSIBLE, PURE_WITH_FIELDS, SHIFTS
 from hlo_dispatch.ir.schema import InstructionProto
 
 # Deterministic opcodes without side effects. (A fusion in a flat view is one that was not expanded.)
@@ -40,7 +40,7 @@ class StaticRule:
     call_targets: AbstractSet[str] | None = None
     """Targets of such custom-calls; None: every one without side effects."""
     includes_results: bool = True
-    """Whether a result of the entry, and what only results depend on, may be static."""
+    """Whether a result of the entry, what only results depend on, and what depends on a result may be static."""
 
     def admits(self, proto: InstructionProto, opcode: str) -> bool:
         """Whether the instruction may be static; those of a computation that it calls must be, too."""
@@ -96,12 +96,28 @@ def static_values(graph: FlatGraph, static_inputs: AbstractSet[int], rule: Stati
 
 
 def _without_results(graph: FlatGraph, static: AbstractSet[Node]) -> set[Node]:
-    """The static values that something besides the computation's results depends on, and the static inputs."""
-    only_results = {graph.root}
+    """The static values that are no results, which something besides results depends on, and the static inputs."""
+    results = {node for node in _results(graph) if node in static and node.operands}
+    dynamic = {graph.root, *results}
     for node in sorted(static, key=lambda node: -node.index):
-        if node.operands and node.users and only_results.issuperset(node.users):
-            only_results.add(node)
-    return {node for node in static if not node.operands or node not in only_results}
+        if node.operands and node.users and dynamic.issuperset(node.users):
+            dynamic.add(node)
+    # What a result is an operand of is computed from it.
+    for node in sorted(static, key=lambda node: node.index):
+        if not results.isdisjoint(node.operands):
+            results.add(node)
+    dynamic |= results
+    return {node for node in static if not node.operands or node not in dynamic}
+
+
+def _results(graph: FlatGraph) -> Iterator[Node]:
+    """The computation's results, and the values that are in the same memory."""
+    pending = [graph.root]
+    while pending:
+        node = pending.pop()
+        yield node
+        if node.opcode in FORWARDS:
+            pending += node.operands
 
 
 def _is_frozen(node: Node, static_inputs: AbstractSet[int]) -> bool:

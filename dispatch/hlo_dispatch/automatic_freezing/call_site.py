@@ -11,11 +11,15 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from jax._src import config
-
 from hlo_dispatch.automatic_freezing.call_form import CallForm
 from hlo_dispatch.automatic_freezing.eligibility import is_freezable, refusal_of_leaves
-from hlo_dispatch.automatic_freezing.leaf_program import CallProgram, FrozenLeaves, LeafProgram, SteadyState
+from hlo_dispatch.automatic_freezing.leaf_program import (
+    CallProgram,
+    FrozenLeaves,
+    LeafProgram,
+    OtherSettings,
+    SteadyState,
+)
 from hlo_dispatch.automatic_freezing.observed_leaves import ObservedLeaves
 from hlo_dispatch.automatic_freezing.services import Services
 from hlo_dispatch.automatic_freezing.traced_call import TracedCall
@@ -48,6 +52,8 @@ class CallSite:
         self.name, self._jitted, self._form, self._services = name, jitted, form, services
         self._lock = threading.Lock()
         """Held while a call is observed, which another thread's call then is not; callbacks do not take it."""
+        self._owner = object()
+        """Stands for this in the budget, which would hold the function otherwise."""
         self._observed = self._fresh_observation()
         self._program: LeafProgram | None = None
         self._frozen: FrozenLeaves | None = None
@@ -63,6 +69,8 @@ class CallSite:
         self.trials: dict[Hashable, CallTrial] = {}
         self.refusal = ""
         """Why nothing is frozen any more; empty: it may be."""
+        self.obstacle = ""
+        """Why the latest preparation came to nothing, where another may not."""
         self.failure = ""
         """What failed in preparing, where something did."""
 
@@ -120,8 +128,13 @@ class CallSite:
             raise NotCompiledForArguments
         try:
             return chosen(leaves)
-        except FloatingPointError:
-            return self._jitted(*args, **kwargs)  # jax_debug_nans: the plain program says where
+        except (FloatingPointError, TypeError, OverflowError):
+            # jax_debug_nans, and what is no argument: the plain program says where, and what.
+            return self._jitted(*args, **kwargs)
+        except RuntimeError as error:
+            if "re-tracing function" not in str(error):  # jax.no_tracing
+                raise
+            raise NotCompiledForArguments from error
 
     def _turn(
         self,
@@ -135,6 +148,7 @@ class CallSite:
         trial, clock = chosen.trial, self._services.clock
         assert trial is not None, "what is tried has a trial"
         turn = trial.begin()
+        chosen.is_faster = trial.is_faster  # it gives up where no results become ready
         begin = clock()
         try:
             if turn.side == FROZEN:
@@ -155,9 +169,11 @@ class CallSite:
             trial.end(turn, clock() - begin if is_ready else None)
             chosen.is_faster = trial.is_faster
             if chosen.is_faster is False and all(other.is_faster is False for other in program.calls.values()):
-                self.end("the plain program is faster")
+                is_known = trial.seconds[0] is not None
+                self.end("the plain program is faster" if is_known else "its results took too long to compare it")
 
-        self._services.when_ready(result, ready)
+        if not self._services.when_ready(result, ready):
+            trial.end(turn, None)
         return result
 
     def _observe(
@@ -196,7 +212,7 @@ class CallSite:
     def _drop(self) -> None:
         """Free the arrays; takes no lock."""
         self._program, self.bytes = None, 0
-        self._services.budget.release(self)
+        self._services.budget.release(self._owner)
         frozen = self._frozen
         if frozen is not None:
             self._services.free(frozen.drop_arrays)
@@ -213,38 +229,32 @@ class CallSite:
         self._tries += 1
         static = {number: leaves[number] for number in numbers}
         size = sum(leaf.nbytes for leaf in static.values())
-        refusal = refusal_of_leaves(leaves) or self._services.budget.reserve(self, size)
+        refusal = refusal_of_leaves(leaves) or self._services.budget.reserve(self._owner, size)
         if refusal:
             self.end(refusal)
             return
         call = TracedCall.of(self._jitted, args, kwargs, leaves, numbers)
         names = self._form.names(args, kwargs)
         self.names = tuple(names[number] for number in numbers)
-        self._submit(static, call, config.trace_context())
+        self._submit(static, call)
 
-    def _submit(self, static: Mapping[int, Any], call: TracedCall, context: Any) -> None:
-        """Submit the jobs that compile and preprocess.
-
-        Args:
-            context: JAX's settings of the caller's thread.
-        """
+    def _submit(self, static: Mapping[int, Any], call: TracedCall) -> None:
+        """Submit the jobs that compile and preprocess."""
         frozen = self._frozen if self._numbers == tuple(static) else None
         self._is_preparing = True
 
         def compile() -> None:
             nonlocal frozen
             try:
-                _check_context(context)
+                frozen = frozen and frozen.updated(list(static.values()))
                 if frozen is None:
-                    frozen = FrozenLeaves(self.name, list(static.values()))
-                else:
-                    frozen.drop_arrays()
-                    frozen.update(list(static.values()))
+                    frozen, self.trials = FrozenLeaves(self.name, list(static.values())), {}
                 frozen.add(call)
             except Exception as error:
                 self._failed(error, static)
             else:
-                self._services.preprocess(preprocess)
+                if not self._services.preprocess(preprocess):
+                    self._not_begun()
 
         def preprocess() -> None:
             assert frozen is not None, "it was compiled"
@@ -255,13 +265,14 @@ class CallSite:
             finally:
                 self._is_preparing = False
 
-        self._services.compile(compile)
+        if not self._services.compile(compile):
+            self._not_begun()
 
     def _finish(self, frozen: FrozenLeaves, static: Mapping[int, Any], call: TracedCall) -> None:
         """Preprocess, and let the next calls run the program."""
         run = frozen.steady_state(call)
         size, most = frozen.preprocessed_bytes, sum(leaf.nbytes for leaf in static.values())
-        refusal = self._services.budget.reserve(self, size)
+        refusal = self._services.budget.reserve(self._owner, size)
         if not refusal and size > _MOST_MEMORY * most + _PADDING:
             refusal = f"its preprocessed values take {size:,} bytes, and the arguments {most:,}"
         if refusal:
@@ -270,11 +281,13 @@ class CallSite:
         self._frozen, self._numbers, self.bytes = frozen, tuple(static), size
         program = LeafProgram(static, {}, self._died)
         self._add(program, call, run)
-        self._program = program
+        self._program, self.obstacle = program, ""
+        if self.refusal:
+            self.end(self.refusal)  # meanwhile
 
     def _add(self, program: LeafProgram, call: TracedCall, run: SteadyState) -> None:
         """Add a call's program; its trial goes on, or has ended, where its leaves were replaced."""
-        key = signature(call.examples, {})
+        key = call.signature
         trial = None
         if self._services.samples:
             trial = self.trials.setdefault(key, CallTrial(self._services.samples))
@@ -290,7 +303,9 @@ class CallSite:
             return
         try:
             numbers, frozen = self._numbers, self._frozen
-            if self._is_preparing or frozen is None or self._compiles >= _MOST_COMPILES:
+            if self._is_preparing or frozen is None or self._program is not program:
+                return
+            if self._compiles >= _MOST_COMPILES:
                 return
             key = signature(tuple(leaf for number, leaf in enumerate(leaves) if number not in numbers), {})
             self._misses[key] += 1
@@ -301,14 +316,14 @@ class CallSite:
                 return
             self._misses[key], self._compiles, self._is_preparing = 0, self._compiles + 1, True
             call = TracedCall.of(self._jitted, args, kwargs, leaves, numbers)
-            self._services.compile(lambda: self._compile_more(frozen, program, call, config.trace_context()))
-        except Exception as error:
+            if not self._services.compile(lambda: self._compile_more(frozen, program, call)):
+                self._is_preparing = False
+        except Exception:  # of the function with these arguments: the plain program raises it, too
             self._is_preparing = False
-            self._fail(error)
         finally:
             self._lock.release()
 
-    def _compile_more(self, frozen: FrozenLeaves, program: LeafProgram, call: TracedCall, context: Any) -> None:
+    def _compile_more(self, frozen: FrozenLeaves, program: LeafProgram, call: TracedCall) -> None:
         def preprocess() -> None:
             try:
                 run = frozen.steady_state(call)
@@ -316,26 +331,42 @@ class CallSite:
                     self._add(program, call, run)
                     self.bytes = frozen.preprocessed_bytes
             except Exception as error:
-                self._failed(error, {})
+                self._not_compiled(error)
             finally:
                 self._is_preparing = False
 
         try:
-            _check_context(context)
             frozen.add(call)
         except Exception as error:
-            self._failed(error, {})
+            self._not_compiled(error)
+            self._is_preparing = False
         else:
-            self._services.preprocess(preprocess)
+            if not self._services.preprocess(preprocess):
+                self._is_preparing = False
 
     def _failed(self, error: Exception, static: Mapping[int, Any]) -> None:
-        """Handle a failure of a job: the plain program stays, for good, unless an argument was deleted meanwhile."""
-        self._services.budget.release(self)
+        """Handle a failure of a job: the plain program stays, for good, unless what failed may pass."""
+        self._frozen = None  # it refers to the leaves
+        self._services.budget.release(self._owner)
         if any(leaf.is_deleted() for leaf in static.values()):
             self._is_replaced = True
+        elif isinstance(error, OtherSettings):
+            self.obstacle = str(error)
         else:
             self._fail(error)
         self._is_preparing = False
+
+    def _not_begun(self) -> None:
+        """Let a later call prepare: there is no thread, since the process ends or may have no more of them."""
+        self._frozen, self.obstacle = None, "there was no thread to prepare it"
+        self._services.budget.release(self._owner)
+        self._is_preparing = False
+
+    def _not_compiled(self, error: Exception) -> None:
+        """Keep the programs that there are."""
+        if not isinstance(error, FreezeError):
+            self._compiles = _MOST_COMPILES
+            _logger.warning("hlo-dispatch could not compile %s for further arguments (%s)", self.name, error)
 
     def _fail(self, error: Exception) -> None:
         sentence = " ".join(str(error).split())
@@ -348,9 +379,3 @@ class CallSite:
 
     def _fresh_observation(self) -> ObservedLeaves:
         return ObservedLeaves(is_freezable, smallest=self._services.smallest_bytes, repeats=self._services.repeats)
-
-
-def _check_context(context: Any) -> None:
-    """Check that this thread has JAX's settings of the caller's. Raises FreezeError: a program would be another one."""
-    if config.trace_context() != context:
-        raise FreezeError("it is called under a setting of JAX that holds in its thread only")

@@ -4,7 +4,7 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,8 @@ from jax.core import Tracer
 
 from hlo_dispatch.freezing.signature import is_key
 
+_IS_DONATION_KEPT = jax.__version_info__ >= (0, 11)
+"""jaxlib 0.10.2 forgets what is donated where a pass returns a module: memory is not reused."""
 _UNSUPPORTED = ("in_shardings", "out_shardings", "device", "backend", "inline", "compiler_options")
 
 
@@ -50,4 +52,11 @@ def refusal_of_jaxpr(closed: Any) -> str:
     """Why a function of this jaxpr is never frozen; empty: it may be."""
     if closed.effects:
         return "it has side effects, or reads what changes (callbacks, jax.Ref)"
+    return ""
+
+
+def refusal_of_donation(donated: Sequence[int]) -> str:
+    """Why a call that donates these arguments is never frozen; empty: it may be."""
+    if donated and not _IS_DONATION_KEPT:
+        return "it donates arguments, which this jaxlib would copy in a frozen program (0.12 does not)"
     return ""

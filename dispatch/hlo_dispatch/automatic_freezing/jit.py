@@ -4,7 +4,9 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 import types
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -29,8 +31,9 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Once some of JAX's arrays among the arguments, 64 kB or more of them, were the same objects in three calls, a
     program that has them preprocessed is prepared in the background (`freeze`). Then it and the plain program take
     turns in the caller's calls, and the faster one stays. A call with other objects in their place gets the plain
-    program. Nothing but weights is preprocessed: what the function computes every call computes, with equal arguments,
-    too. Results may differ in their last bits from one call to the next where the program changes.
+    program. Weights are frozen, answers are not: the arguments are moved, converted, prepacked and folded elementwise
+    ahead; every product, convolution, loop, reduction and result is computed by each call, with equal arguments, too.
+    Results may differ in their last bits from one call to the next where the program changes.
 
     Args:
         function: the function; without it, what is returned takes it, as in `@hlo_dispatch.jit(static_argnums=1)`.
@@ -57,13 +60,13 @@ class JittedFunction:
     """The function that `jit` returns; thread-safe."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], services: Services) -> None:
+        functools.update_wrapper(self, function)  # first: it copies the function's attributes
         self._jitted: Any = jax.jit(function, **options)
         self._options, self._services = options, services
         self._form = CallForm(self._jitted)
         self._refusal = refusal_of_options(options) or self._form.refusal
         self._sites: dict[Hashable, CallSite] = {}
         self._calls = 0
-        functools.update_wrapper(self, function)
         overview.functions.add(self)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -98,10 +101,18 @@ class JittedFunction:
 
     def clear_cache(self) -> None:
         """As of `jax.jit`'s functions; what was frozen is freed, too."""
-        sites, self._sites = list(self._sites.values()), {}
-        for site in sites:
-            site.end("its cache was cleared")
+        self._end("its cache was cleared")
         self._jitted.clear_cache()
+
+    def _end(self, why: str) -> None:
+        with contextlib.suppress(KeyError):  # another thread ends them, too
+            while self._sites:
+                self._sites.popitem()[1].end(why)
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Not weakref.finalize: that would hold the sites, and so a function that refers to itself.
+        if "_sites" in self.__dict__ and not is_finalizing():
+            self._end("its function is gone")
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -13,10 +13,16 @@ from typing import Any
 
 from hlo_dispatch.automatic_freezing.traced_call import TracedCall, key_of
 from hlo_dispatch.automatic_freezing.trial import CallTrial
+from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.callable import Frozen
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import bytes_of
 from hlo_dispatch.freezing.signature import signature
+
+
+class OtherSettings(FreezeError):
+    """A thread's settings of JAX are not those of the call that it compiles for: a program would be another one."""
+
 
 _is_deleted = operator.methodcaller("is_deleted")
 """Of any array; an unbound method of their one class takes a third of the time."""
@@ -28,6 +34,7 @@ class FrozenLeaves(Frozen):
     def __init__(self, name: str, leaves: Sequence[Any]) -> None:
         """Raises FreezeError: as `freeze`."""
         self._calls: dict[Hashable, Callable[..., Any]] = {}
+        self._traced: dict[Hashable, Any] = {}
 
         def call(static: Any, *dynamic: Any) -> Any:
             return self._calls[key_of(value.aval for value in dynamic)](static, *dynamic)
@@ -40,12 +47,17 @@ class FrozenLeaves(Frozen):
 
         Raises:
             FreezeError: a leaf is gone, or the function is refused.
+            OtherSettings: JAX's settings are others here than in the call.
             Exception: what compiling raises.
         """
         with self._lock:
-            known = self._programs.get(signature(call.examples, {}))
+            self._check_settings(call)
+            known = self._programs.get(call.signature)
+            if known is not None and self._traced.get(call.signature) is not call.closed:
+                self._forget(call)  # traced again, after `jax.clear_caches()`: it may be another program
+                known = None
             if known is None:
-                self._calls[call.key] = call.function()
+                self._calls[call.key], self._traced[call.signature] = call.function(), call.closed
                 self._build(call.examples, {})
             elif known.arrays is not None:
                 leaves = self._originals.arrays("compiling again")
@@ -53,6 +65,19 @@ class FrozenLeaves(Frozen):
                 for place, number in _kept_leaves(known, len(leaves)).items():
                     arrays[place] = leaves[number]
                 known.program.compile(tuple(arrays), *call.examples)
+            try:
+                self._check_settings(call)
+            except OtherSettings:
+                self._forget(call)
+                raise
+
+    def _check_settings(self, call: TracedCall) -> None:
+        """Raises OtherSettings: this thread's settings of JAX are not those of the call."""
+        if signature(call.examples, {}) != call.signature:
+            raise OtherSettings("it is called under a setting of JAX that holds in its thread only, or has changed")
+
+    def _forget(self, call: TracedCall) -> None:
+        self._programs = {key: program for key, program in self._programs.items() if key != call.signature}
 
     def steady_state(self, call: TracedCall) -> SteadyState:
         """The program of a call with its arrays, which are computed now where they are not there.
@@ -64,9 +89,18 @@ class FrozenLeaves(Frozen):
         with self._lock:
             self._preprocess()
             self._programs = {key: _without_leaves(program, count) for key, program in self._programs.items()}
-            program = self._programs[signature(call.examples, {})]
+            program = self._programs[call.signature]
         kept = {place: call.static[leaf] for place, leaf in _kept_leaves(program, count).items()}
         return SteadyState(program.program.run, program.arrays or (), kept)
+
+    def updated(self, leaves: Sequence[Any]) -> FrozenLeaves | None:
+        """This with other leaves, and without arrays; None: they are of other types."""
+        self.drop_arrays()
+        try:
+            self.update(leaves)
+        except FreezeError:
+            return None
+        return self
 
     def drop_arrays(self) -> None:
         """Free the arrays; the compiled programs stay, for `update`."""
@@ -163,10 +197,11 @@ class LeafProgram:
 
     def call_program(self, leaves: Sequence[Any]) -> CallProgram | None:
         """The program for a call's dynamic leaves; None: it was not compiled for them."""
-        if self._only is not None:
-            return self._only  # raises NotCompiledForArguments for others
-        dynamic = next(iter(self.calls.values())).call.dynamic if self.calls else ()
-        return self.calls.get(signature(tuple(leaves[number] for number in dynamic), {}))
+        only, calls = self._only, self.calls  # once: another thread may change them
+        if only is not None:
+            return only  # raises NotCompiledForArguments for others
+        dynamic = next(iter(calls.values())).call.dynamic if calls else ()
+        return calls.get(signature(tuple(leaves[number] for number in dynamic), {}))
 
     def end(self) -> bool:
         """Drop the arrays, for good; returns whether they were there."""
@@ -186,7 +221,7 @@ class CallProgram:
         self.is_faster = True if trial is None else None
         """What the trial has found; None: it has not ended."""
         self.served = 0
-        """Number of calls, the trial's included."""
+        """Number of calls that it gave results, the trial's included."""
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """The call's results.
@@ -194,5 +229,6 @@ class CallProgram:
         Raises:
             NotCompiledForArguments: the dynamic leaves are others than those that it was compiled for.
         """
+        result = self._run(leaves, self.call.dynamic)
         self.served += 1
-        return self._run(leaves, self.call.dynamic)
+        return result

@@ -30,10 +30,11 @@ def sentences() -> list[str]:
 def sentence(site: CallSite) -> str:
     """`predict: 12 arguments frozen (w, b, …), 1,024 bytes, 3.1 ms instead of 4.2 ms`."""
     if site.program is None:
-        return f"{site.name}: not frozen: {site.refusal or 'no arguments have stayed the same objects so far'}"
+        why = site.refusal or site.obstacle or "no arguments have stayed the same objects so far"
+        return f"{site.name}: not frozen: {why}"
     names = ", ".join(site.names[:3]) + (", …" if len(site.names) > 3 else "")
     parts = [f"{plural(len(site.names), 'argument')} frozen ({names})", f"{site.bytes:,} bytes"]
-    for trial in site.trials.values():
+    for trial in list(site.trials.values()):
         plain, frozen = trial.seconds
         if plain is not None and frozen is not None:
             parts.append(f"{duration(frozen)} instead of {duration(plain)}")

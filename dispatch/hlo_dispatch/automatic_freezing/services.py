@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from hlo_dispatch.automatic_freezing.background import BackgroundThread, Job
+from hlo_dispatch.automatic_freezing.background import BackgroundThread, Job, ShortThreads
 from hlo_dispatch.automatic_freezing.memory_budget import MemoryBudget, configured_bytes
 
 SMALLEST_BYTES = 64 << 10
@@ -22,23 +22,23 @@ _SAMPLES = 5
 _NICENESS = 10
 _compiling = BackgroundThread("hlo-dispatch-freeze-compile", _NICENESS)
 _preprocessing = BackgroundThread("hlo-dispatch-freeze-preprocess")
-_timing = BackgroundThread("hlo-dispatch-freeze-time")
+_timing = ShortThreads("hlo-dispatch-freeze-time")
 
 
 @dataclass(frozen=True)
 class Services:
     """What the sites of one function use."""
 
-    compile: Callable[[Job], None] = field(default=lambda job: _compile(job))
-    """Runs a job that compiles: later, at low priority, one at a time."""
-    preprocess: Callable[[Job], None] = _preprocessing.submit
-    """Runs a job that computes; one at a time."""
-    free: Callable[[Job], None] = _preprocessing.submit
-    """Runs a job that frees arrays; called where no lock may be taken."""
-    when_ready: Callable[[Any, Callable[[bool], None]], None] = field(
+    compile: Callable[[Job], bool] = field(default=lambda job: _compile(job))
+    """Runs a job that compiles: later, at low priority, one at a time; returns whether it will run."""
+    preprocess: Callable[[Job], bool] = _preprocessing.submit
+    """Runs a job that computes; one at a time; returns whether it will run."""
+    free: Callable[[Job], bool] = _preprocessing.submit
+    """Runs a job that frees arrays; called where no lock may be taken; returns whether it will run."""
+    when_ready: Callable[[Any, Callable[[bool], None]], bool] = field(
         default=lambda results, done: _when(results, done)
     )
-    """Calls a function once a pytree of results is ready, with whether it is."""
+    """Calls a function once a pytree of results is ready, with whether it is; returns whether it will."""
     clock: Callable[[], float] = time.perf_counter
     budget: MemoryBudget = field(default_factory=lambda: process_budget())
     smallest_bytes: int = SMALLEST_BYTES
@@ -57,19 +57,19 @@ def process_budget() -> MemoryBudget:
 def immediate() -> Services:
     """Services that freeze in the first call, in the caller's thread, without a trial."""
 
-    def now(job: Job) -> None:
+    def now(job: Job) -> bool:
         job()
+        return True
 
     return Services(compile=now, preprocess=now, repeats=0, samples=0)
 
 
-def _compile(job: Job) -> None:
+def _compile(job: Job) -> bool:
     # A thread that the compiling one started would have its low priority, and so would the threads of a library.
-    _preprocessing.start()
-    _compiling.submit(job)
+    return _preprocessing.start() and _compiling.submit(job)
 
 
-def _when(results: Any, done: Callable[[bool], None]) -> None:
+def _when(results: Any, done: Callable[[bool], None]) -> bool:
     def wait() -> None:
         try:
             jax.block_until_ready(results)
@@ -78,4 +78,4 @@ def _when(results: Any, done: Callable[[bool], None]) -> None:
             is_ready = False
         done(is_ready)
 
-    _timing.submit(wait)
+    return _timing.submit(wait)

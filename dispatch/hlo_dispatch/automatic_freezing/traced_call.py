@@ -11,9 +11,9 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from hlo_dispatch.automatic_freezing.eligibility import refusal_of_jaxpr
+from hlo_dispatch.automatic_freezing.eligibility import refusal_of_donation, refusal_of_jaxpr
 from hlo_dispatch.errors import FreezeError
-from hlo_dispatch.freezing.signature import is_key
+from hlo_dispatch.freezing.signature import is_key, signature
 
 _NUMBERS = (bool, int, float, complex)
 
@@ -33,6 +33,8 @@ class TracedCall:
     """Numbers of the donated leaves."""
     examples: tuple[Any, ...]
     """Abstract values of the dynamic leaves; Python's numbers as they are."""
+    signature: Hashable
+    """Of the dynamic leaves, under the settings of JAX that it was traced under."""
 
     @classmethod
     def of(
@@ -54,13 +56,19 @@ class TracedCall:
         chosen = set(static)
         flags = jax.tree.leaves(traced.args_info, is_leaf=lambda node: hasattr(node, "donated"))
         dynamic = tuple(number for number in range(len(leaves)) if number not in chosen)
+        donated = tuple(number for number in dynamic if flags[number].donated)
+        refusal = refusal_of_donation(donated)
+        if refusal:
+            raise FreezeError(refusal)
+        examples = tuple(_example(leaves[number]) for number in dynamic)
         return cls(
             closed,
             jax.tree.structure(traced.out_info),
             tuple(static),
             dynamic,
-            tuple(number for number in dynamic if flags[number].donated),
-            tuple(_example(leaves[number]) for number in dynamic),
+            donated,
+            examples,
+            signature(examples, {}),
         )
 
     @property

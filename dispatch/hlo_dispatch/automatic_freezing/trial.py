@@ -1,18 +1,24 @@
 """Trial on the caller's calls: the plain and the frozen program take turns, and the faster one stays.
 
 No call runs twice. A call's time goes until its results are ready, and a call of the trial starts when the one before
-is ready: programs that run beside each other would share the processor.
+is ready: programs that run beside each other would share the processor. Where that takes far longer than the calls
+before did (its arguments may wait for something else, or for this very call), neither counts.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import threading
 from dataclasses import dataclass, field
 
 PLAIN, FROZEN = 0, 1
-_LONGEST_WAIT = 60.0
-"""Seconds. A call whose results are not ready by then is counted no longer."""
+FIRST_WAIT, SHORTEST_WAIT, LONGEST_WAIT = 1.0, 0.1, 20.0
+"""Seconds that a call waits for the one before, as long as no time is known, at least, and at most."""
+_TIMES = 2.0
+"""Times the longest call of the trial that a call waits for the one before."""
+_MOST_OVERTAKEN = 24
+"""Calls that did not become ready in time; the plain program stays then."""
 
 
 @dataclass
@@ -20,7 +26,9 @@ class Turn:
     """One call of a trial."""
 
     side: int
+    is_counted: bool = True
     is_ready: threading.Event = field(default_factory=threading.Event)
+    process: int = field(default_factory=os.getpid)
 
 
 class CallTrial:
@@ -33,7 +41,9 @@ class CallTrial:
         """
         self._samples = samples
         self._seconds: tuple[list[float], list[float]] = ([], [])
-        self._begun = 0
+        self._begun = self._overtaken = 0
+        self._longest = 0.0
+        """Seconds of the longest call, whether it counts or not."""
         self._running: Turn | None = None
         self._lock = threading.Lock()
 
@@ -41,6 +51,8 @@ class CallTrial:
     def is_faster(self) -> bool | None:
         """Whether the frozen program is faster; None: not known yet."""
         plain, frozen = self.seconds
+        if plain is None and self._overtaken >= _MOST_OVERTAKEN:
+            return False
         return None if plain is None or frozen is None else frozen < plain
 
     @property
@@ -52,18 +64,34 @@ class CallTrial:
         return plain, frozen
 
     def begin(self) -> Turn:
-        """Begin a call: wait for the one before, and choose its side."""
+        """Begin a call: wait for the one before, though not for long, and choose its side."""
         running = self._running
-        if running is not None:
-            running.is_ready.wait(_LONGEST_WAIT)
+        is_alone = running is None or _has_ended(running) or running.is_ready.wait(self.longest_wait)
         with self._lock:
-            turn = self._running = Turn(self._begun % 2)
+            if running is not None and not is_alone:
+                running.is_counted = False
+                self._overtaken += 1
+            turn = self._running = Turn(self._begun % 2, is_alone)
             self._begun += 1
         return turn
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that a call waits for the one before."""
+        if not self._longest:
+            return FIRST_WAIT
+        return min(max(_TIMES * self._longest, SHORTEST_WAIT), LONGEST_WAIT)
 
     def end(self, turn: Turn, seconds: float | None) -> None:
         """End a call that took so long; None: it failed, or nobody knows."""
         if seconds is not None:
             with self._lock:
-                self._seconds[turn.side].append(seconds)
+                self._longest = max(self._longest, seconds)
+                if turn.is_counted:
+                    self._seconds[turn.side].append(seconds)
         turn.is_ready.set()
+
+
+def _has_ended(turn: Turn) -> bool:
+    """Whether nothing can be waited for: it is ready, or a call of the process that this one was forked from."""
+    return turn.is_ready.is_set() or turn.process != os.getpid()
