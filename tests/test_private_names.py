@@ -22,7 +22,7 @@ READ = {
         "_is_preparing",
         "_jitted",
         "_sites",
-    },  # fmt: skip
+    },
     "bench/test_bench_patterns.py": {"_loaded"},
     "freezing/test_aliases.py": {"_plain"},
     "freezing/test_frozen_building.py": {"_programs"},
