@@ -120,11 +120,11 @@ def run_module(serialized: bytes, inputs: Sequence[np.ndarray], results) -> list
         pass
     xla.register_hlo_module_transformation(lambda _: serialized, name="substitute", platforms="cpu")
     try:
-        stand_in = jax.jit(
+        placeholder = jax.jit(
             lambda *_: jax.tree.map(lambda result: jax.lax.full(result.shape, 0, result.dtype), results),
             keep_unused=True,
         )
-        compiled = stand_in.lower(*inputs).compile(QUICKLY)
+        compiled = placeholder.lower(*inputs).compile(QUICKLY)
     finally:
         xla.clear_hlo_module_transformation("substitute", platforms="cpu")
     return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*inputs))]

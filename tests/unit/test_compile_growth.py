@@ -150,14 +150,14 @@ def equal_regions(units: int) -> str:
     return f"ENTRY main {{ {chr(10).join(lines)}\n ROOT t = ({', '.join([F] * units)}) tuple({results}) }}"
 
 
-def steps(module: str, policy: str) -> int:
-    """How many lines of Python the pass runs."""
+def counted(module: str, policy: str, event: str) -> int:
+    """How many events of Python's interpreter the pass has: "line" of code, or "call" of a function."""
     count, original = 0, serialized(module)
 
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+    def trace(frame: FrameType, happened: str, argument: Any) -> Any:
         nonlocal count
-        count += 1
-        return trace
+        count += happened == event
+        return trace if event == "line" else None
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -172,28 +172,11 @@ def steps(module: str, policy: str) -> int:
 @pytest.mark.parametrize("program", [updates, loops, accumulated_sums, branches, elementwise])
 def test_four_times_the_program_takes_four_times_the_steps(program: Any, policy: str) -> None:
     rewrite(serialized(program(2)), policy=policy)  # what is done once in a process
-    small, large = steps(program(UNITS), policy), steps(program(TIMES * UNITS), policy)
+    small, large = (counted(program(units), policy, "line") for units in (UNITS, TIMES * UNITS))
     assert large <= MOST * small
-
-
-def calls(module: str, policy: str) -> int:
-    """How many functions of Python the pass calls."""
-    count, original = 0, serialized(module)
-
-    def count_calls(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count_calls)
-    try:
-        rewrite(original, policy=policy)
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def test_one_more_equal_region_takes_few_calls() -> None:
     rewrite(serialized(equal_regions(2)), policy="never")  # what is done once in a process
-    small, large = (calls(equal_regions(units), "never") for units in (UNITS, TIMES * UNITS))
+    small, large = (counted(equal_regions(units), "never", "call") for units in (UNITS, TIMES * UNITS))
     assert large - small <= MOST_CALLS * (TIMES - 1) * UNITS
