@@ -251,6 +251,45 @@ def bench_public(
         raise typer.Exit(1)
 
 
+@app.command("everyday")
+def bench_everyday(
+    kinds: Annotated[list[str], typer.Argument(metavar="[KIND]...", help="Such as sorting; else all.")] = [],  # noqa: B006
+    elements: Annotated[str, typer.Option(metavar="N,...", help="Numbers of elements.")] = "1000,100000,1000000",
+    dtype: Annotated[str, typer.Option(metavar="TYPE,...", help="f32, f64, bf16.")] = "f32,f64",
+    gradients: Annotated[bool, typer.Option("--gradients", help="Also each operation's gradient.")] = False,
+    policy: Annotated[str, typer.Option(help="measure, stored, heuristic or always.")] = "measure",
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time of each row.")] = 0.6,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Measure everyday operations against PyTorch and NumPy; exit 1 if a result is wrong against float64."""
+    from hlo_dispatch.bench import everyday
+    from hlo_dispatch.bench.everyday_programs import FLOATS, KINDS
+    from hlo_dispatch.bench.result_files import Results, default_path
+    from hlo_dispatch.report.terminal import console
+
+    plan = everyday.EverydayPlan(
+        kinds=_known(tuple(kinds) or KINDS, KINDS, "kind"),
+        elements=[_number(word) for word in _words(elements)],
+        dtypes=_known(tuple(_words(dtype)), FLOATS, "element type"),
+        gradients=gradients,
+        policy=policy,
+        seconds=seconds,
+    )
+    results = Results.open(output or default_path("everyday"), "everyday")
+    entries: list[Any] = []
+    interrupted = False
+    try:
+        for entry in everyday.run(plan, _say):
+            results.put(entry)
+            entries.append(entry)
+    except KeyboardInterrupt:
+        interrupted = True
+    _finish(results, entries, as_json, lambda: everyday.print_everyday(console(), entries), interrupted, resumes=False)
+    if any(entry["verdict"] != "right" for entry in entries):
+        raise typer.Exit(1)
+
+
 Files = Annotated[
     list[Path], typer.Argument(metavar="[FILE]...", help="Files of results; else those of the cache folder.")
 ]
