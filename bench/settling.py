@@ -6,9 +6,9 @@ A program is a model (`bench.never_slower`'s names) or a decoder (`decoder-small
 `bench generate`), `:frozen` or `:frozen-bf16` behind its name. It has an empty store, and processes run one after
 another: each compiles it stock and with the policy "measure" in its default budget, then times both in turns. A
 measurement is new where the store did not have it, and repeated where it had; open is what the budget did not reach or
-a later process measures again. A process may compile for as long as the last one did, the budget that it printed, and
-one second. The exit status is 1 where one took longer, ran slower than stock, or where the third or a later one
-measured anything.
+a later process measures again. A process may compile for as long as the last one did, the budget that it printed (from
+the line on, which is written a second into measuring), and one second. The exit status is 1 where one took longer, ran
+slower than stock, or where the third or a later one measured anything.
 """
 
 # pyright: basic
@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hlo_dispatch.autotune.progress import PATIENCE
 from hlo_dispatch.bench.header import header
 from hlo_dispatch.bench.programs import BenchProgram, model
 from hlo_dispatch.bench.worker import clean_environment
@@ -40,8 +41,8 @@ POSITION, CAPACITY = 128, 640
 """Of the decoder's token, and of its cache."""
 PRINTED = re.compile(r"hlo-dispatch: measuring .*, at most (\d+) s")
 """What a compile prints of its budget."""
-MORE = 1.0
-"""Seconds that a compile may take besides that budget."""
+MORE = PATIENCE + 1.0
+"""Seconds that a compile may take besides that budget, which counts from the line."""
 SLOWEST = 0.98
 """Least speed over stock's."""
 SETTLED_BY = 2

@@ -20,7 +20,7 @@ ROW = Settling(
     ("row", "problems"),
     [
         (ROW, []),
-        (replace(ROW, compile=8.1), ["late"]),
+        (replace(ROW, compile=9.1), ["late"]),
         (replace(ROW, speed=0.97), ["slower"]),
         (replace(ROW, speed=0.97, calls=0), []),
         (replace(ROW, new=1), ["not settled"]),
