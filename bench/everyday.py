@@ -21,7 +21,7 @@ from rich.console import Console
 
 import hlo_dispatch
 from hlo_dispatch.bench.comparing import blocking, compiled, kernel_calls
-from hlo_dispatch.bench.everyday_programs import DTYPES, KINDS, OPERATIONS, Operation, drawn
+from hlo_dispatch.bench.everyday_programs import DTYPES, KINDS, OPERATIONS, EverydayOperation, drawn
 from hlo_dispatch.bench.programs import BenchProgram
 from hlo_dispatch.bench.public import errors
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
@@ -73,7 +73,7 @@ def run(plan: EverydayPlan, say: Say) -> Iterator[dict[str, Any]]:
         worker.close()
 
 
-def _cases(operation: Operation, plan: EverydayPlan) -> Iterator[tuple[str, int, bool]]:
+def _cases(operation: EverydayOperation, plan: EverydayPlan) -> Iterator[tuple[str, int, bool]]:
     for dtype in plan.dtypes:
         for elements in plan.elements if dtype in operation.dtypes else ():
             yield dtype, elements, False
@@ -98,7 +98,7 @@ class _Peers:
         return {} if "peers" in self.failed else self._worker.ask({"seconds": seconds})
 
 
-def program(operation: Operation, dtype: str, elements: int, gradient: bool) -> BenchProgram:
+def program(operation: EverydayOperation, dtype: str, elements: int, gradient: bool) -> BenchProgram:
     """The operation as a function of arrays on JAX's device."""
     arguments = tuple(
         jax.device_put(array.astype(DTYPES[dtype]) if array.dtype == np.float32 else array)
@@ -115,7 +115,7 @@ def program(operation: Operation, dtype: str, elements: int, gradient: bool) -> 
 
 
 def _measured(
-    operation: Operation, dtype: str, elements: int, gradient: bool, plan: EverydayPlan, peers: _Peers
+    operation: EverydayOperation, dtype: str, elements: int, gradient: bool, plan: EverydayPlan, peers: _Peers
 ) -> dict[str, Any]:
     made = program(operation, dtype, elements, gradient)
     stock, _ = compiled(made)

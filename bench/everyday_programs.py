@@ -30,8 +30,8 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One operation; `operands` has them for about `n` elements."""
+class EverydayOperation:
+    """One operation of all libraries; `operands` has them for about `n` elements."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class Operation:
     """By its first operand."""
 
 
-def drawn(operation: Operation, elements: int) -> list[np.ndarray]:
+def drawn(operation: EverydayOperation, elements: int) -> list[np.ndarray]:
     """The operands as NumPy arrays: float32, int32 or bool, equal in each process."""
     arrays: list[np.ndarray] = []
     for number, operand in enumerate(operation.operands(elements)):
@@ -113,8 +113,8 @@ def _numpy_logcumsumexp(x: np.ndarray) -> np.ndarray:
 
 def _function(
     name: str, operands: Any, jax: Any, torch: Any, numpy: Any = None, dtypes: Any = FLOATS, grad: bool = True
-) -> Operation:
-    return Operation("functions", name, operands, jax, torch, numpy, dtypes, grad)
+) -> EverydayOperation:
+    return EverydayOperation("functions", name, operands, jax, torch, numpy, dtypes, grad)
 
 
 OPERATIONS = (
@@ -149,177 +149,179 @@ OPERATIONS = (
         lambda t, x: t.exp(-0.5 * (x - 0.3) ** 2),
         lambda x: np.exp(-0.5 * (x - x.dtype.type(0.3)) ** 2),
     ),
-    Operation(
+    EverydayOperation(
         "reductions", "argmax of rows of 4096", _rows(4096), lambda j, x: j.numpy.argmax(x, -1),
         lambda t, x: t.argmax(x, -1), lambda x: np.argmax(x, -1), is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "reductions", "argmin of one row", _vector, lambda j, x: j.numpy.argmin(x), lambda t, x: t.argmin(x), np.argmin,
         is_differentiable=False,
     ),
-    Operation("reductions", "sum", _vector, lambda j, x: x.sum(), lambda t, x: x.sum(), np.sum),
-    Operation(
+    EverydayOperation("reductions", "sum", _vector, lambda j, x: x.sum(), lambda t, x: x.sum(), np.sum),
+    EverydayOperation(
         "reductions", "variance of columns", _rows(1000), lambda j, x: x.var(0),
         lambda t, x: x.var(0, unbiased=False), lambda x: x.var(0), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "reductions", "norm of rows", _rows(1000), lambda j, x: j.numpy.linalg.norm(x, axis=-1),
         lambda t, x: t.linalg.vector_norm(x, dim=-1), lambda x: np.linalg.norm(x, axis=-1), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "reductions", "nanmean of rows", _rows(1000), lambda j, x: j.numpy.nanmean(x, -1),
         lambda t, x: t.nanmean(x, -1), lambda x: np.nanmean(x, -1), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "reductions", "masked mean", lambda n: (Drawn((n,)), Drawn((n,), "boolean")),
         lambda j, x, m: j.numpy.where(m, x, 0).sum() / m.sum(), lambda t, x, m: t.where(m, x, 0).sum() / m.sum(),
         lambda x, m: np.where(m, x, 0).sum() / m.sum(), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "softmax", "of rows of 1000", _rows(1000), lambda j, x: j.nn.softmax(x, -1), lambda t, x: t.softmax(x, -1),
     ),
-    Operation("softmax", "of columns", _rows(1000), lambda j, x: j.nn.softmax(x, 0), lambda t, x: t.softmax(x, 0)),
-    Operation(
+    EverydayOperation(
+        "softmax", "of columns", _rows(1000), lambda j, x: j.nn.softmax(x, 0), lambda t, x: t.softmax(x, 0),
+    ),
+    EverydayOperation(
         "softmax", "logarithm of", _rows(1000), lambda j, x: j.nn.log_softmax(x, -1), lambda t, x: t.log_softmax(x, -1),
     ),
-    Operation(
+    EverydayOperation(
         "softmax", "logsumexp of rows", _rows(1000), lambda j, x: j.nn.logsumexp(x, -1),
         lambda t, x: t.logsumexp(x, -1), lambda x: np.logaddexp.reduce(x, -1), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "normalization", "layer norm of 768", _rows_and_scale(768), _layer_norm,
         lambda t, x, s, b: t.nn.functional.layer_norm(x, x.shape[-1:], s, b),
     ),
-    Operation(
+    EverydayOperation(
         "normalization", "group norm, 32 groups of 10 channels", _image(320), _group_norm,
         lambda t, x, s, b: t.nn.functional.group_norm(x.permute(0, 3, 1, 2), 32, s, b).permute(0, 2, 3, 1),
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "sort", _vector, lambda j, x: j.numpy.sort(x), lambda t, x: t.sort(x).values, np.sort,
         is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "sort of integers", lambda n: (Drawn((n,), "index", 1 << 30),), lambda j, x: j.numpy.sort(x),
         lambda t, x: t.sort(x).values, np.sort, ("f32",), is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "argsort", _vector, lambda j, x: j.numpy.argsort(x), lambda t, x: t.argsort(x, stable=True),
         lambda x: np.argsort(x, kind="stable"), is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "rows of 10000", _rows(10_000), lambda j, x: j.numpy.sort(x, -1), lambda t, x: t.sort(x, -1).values,
         lambda x: np.sort(x, -1), is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "median of rows of 100", _rows(100), lambda j, x: j.numpy.median(x, -1),
         lambda t, x: t.quantile(x, 0.5, -1), lambda x: np.median(x, -1), WIDE, is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "percentile", _vector, lambda j, x: j.numpy.percentile(x, 90.0), None,
         lambda x: np.percentile(x, 90.0), WIDE, is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "permutation", lambda n: (Drawn((n,)), Drawn((2,), "index", 1 << 30)),
         lambda j, x, seed: j.random.permutation(j.random.wrap_key_data(seed.astype("uint32")), x),
         lambda t, x, seed: x[t.randperm(len(x))], lambda x, seed: np.random.default_rng(0).permutation(x), ("f32",),
         is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "sorting", "50 largest of rows of 50000", _rows(50_000), lambda j, x: j.lax.top_k(x, 50),
         lambda t, x: tuple(t.topk(x, 50)), None, is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "cumulative", "sum of rows of 1000", _rows(1000), lambda j, x: j.numpy.cumsum(x, -1),
         lambda t, x: t.cumsum(x, -1), lambda x: np.cumsum(x, -1), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "cumulative", "sum of columns", _rows(1024), lambda j, x: j.numpy.cumsum(x, 0), lambda t, x: t.cumsum(x, 0),
         lambda x: np.cumsum(x, 0), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "cumulative", "sum of one row", _vector, lambda j, x: j.numpy.cumsum(x), lambda t, x: t.cumsum(x, 0), np.cumsum,
         WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "cumulative", "maximum of rows of 1000", _rows(1000), lambda j, x: j.lax.cummax(x, 1),
         lambda t, x: t.cummax(x, -1).values, lambda x: np.maximum.accumulate(x, -1), WIDE, is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "cumulative", "logsumexp of rows of 1024", _rows(1024), lambda j, x: j.lax.cumlogsumexp(x, 1),
         lambda t, x: t.logcumsumexp(x, -1), _numpy_logcumsumexp, WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "counting", "histogram in 100", _vector, lambda j, x: j.numpy.histogram(x, 100, (-4.0, 4.0))[0],
         lambda t, x: t.histc(x, 100, -4.0, 4.0), lambda x: np.histogram(x, 100, (-4.0, 4.0))[0], WIDE,
         is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "counting", "bincount", lambda n: (Drawn((n,), "index", 1000),), lambda j, x: j.numpy.bincount(x, length=1000),
         lambda t, x: t.bincount(x, minlength=1000), lambda x: np.bincount(x, minlength=1000), ("f32",),
         is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "counting", "searchsorted", _vector, lambda j, x: j.numpy.searchsorted(j.numpy.linspace(-4, 4, 1000), x),
         lambda t, x: t.searchsorted(t.linspace(-4, 4, 1000), x),
         lambda x: np.searchsorted(np.linspace(-4, 4, 1000, dtype=x.dtype), x), ("f32",), is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "counting", "interp", _vector,
         lambda j, x: j.numpy.interp(x, j.numpy.linspace(-4, 4, 1000), j.numpy.linspace(0, 1, 1000) ** 2), None,
         lambda x: np.interp(x, np.linspace(-4, 4, 1000), np.linspace(0, 1, 1000) ** 2), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "indexing", "rows of an embedding",
         lambda n: (Drawn((30_000, 256)), Drawn((max(1, n // 256),), "index", 30_000)),
         lambda j, table, i: j.numpy.take(table, i, axis=0), lambda t, table, i: t.nn.functional.embedding(i, table),
         lambda table, i: table[i], is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "indexing", "mean of 64 rows of an embedding",
         lambda n: (Drawn((30_000, 256)), Drawn((max(1, n // 256 // 64), 64), "index", 30_000)),
         lambda j, table, i: table[i].mean(1), lambda t, table, i: t.nn.functional.embedding_bag(i, table, mode="mean"),
         lambda table, i: table[i].mean(1), WIDE, is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "indexing", "one_hot product",
         lambda n: (Drawn((512, 64)), Drawn((max(1, n // 512),), "index", 512)),
         lambda j, table, i: j.nn.one_hot(i, 512, dtype=table.dtype) @ table,
         lambda t, table, i: t.nn.functional.one_hot(i.long(), 512).to(table.dtype) @ table,
         lambda table, i: np.eye(512, dtype=table.dtype)[i] @ table, WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "distances", "pairs of points of 64",
         lambda n: (Drawn((max(1, math.isqrt(n)), 64)), Drawn((max(1, math.isqrt(n)), 64))),
         lambda j, x, y: ((x[:, None] - y[None]) ** 2).sum(-1), lambda t, x, y: t.cdist(x, y) ** 2,
         lambda x, y: (x**2).sum(-1)[:, None] + (y**2).sum(-1) - 2 * (x @ y.T), WIDE,
     ),
-    Operation(
+    EverydayOperation(
         "images", "patches of 3x3", _channels_first,
         lambda j, x: j.lax.conv_general_dilated_patches(x, (3, 3), (1, 1), "VALID"),
         lambda t, x: t.nn.functional.unfold(x, 3), None, ("f32",),
     ),
-    Operation(
+    EverydayOperation(
         "images", "bilinear resize to twice the size", _image(64),
         lambda j, x, s, b: j.image.resize(x, (1, 2 * x.shape[1], 2 * x.shape[2], 64), "bilinear"),
         lambda t, x, s, b: t.nn.functional.interpolate(x.permute(0, 3, 1, 2), scale_factor=2, mode="bilinear"), None,
         ("f32",),
     ),
-    Operation(
+    EverydayOperation(
         "random", "normal", lambda n: (Drawn((n,)), Drawn((2,), "index", 1 << 30)),
         lambda j, x, seed: x + j.random.normal(j.random.wrap_key_data(seed.astype("uint32")), x.shape, "float32"),
         lambda t, x, seed: x + t.randn_like(x),
         lambda x, seed: x + np.random.default_rng(0).standard_normal(x.shape, x.dtype), ("f32",),
         is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "linear algebra", "LU", _square, lambda j, x: j.scipy.linalg.lu_factor(x)[0],
         lambda t, x: t.linalg.lu_factor(x)[0], None, WIDE, is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "linear algebra", "solve", _square, lambda j, x: j.numpy.linalg.solve(x, x[:, :1]),
         lambda t, x: t.linalg.solve(x, x[:, :1]), lambda x: np.linalg.solve(x, x[:, :1]), WIDE, is_differentiable=False,
     ),
-    Operation(
+    EverydayOperation(
         "linear algebra", "QR", _square, lambda j, x: j.numpy.abs(j.numpy.linalg.qr(x)[1]),
         lambda t, x: t.linalg.qr(x)[1].abs(), lambda x: np.abs(np.linalg.qr(x)[1]), WIDE, is_differentiable=False,
     ),

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from hlo_dispatch.bench.everyday_programs import DTYPES, OPERATIONS, Operation, drawn
+from hlo_dispatch.bench.everyday_programs import DTYPES, OPERATIONS, EverydayOperation, drawn
 from hlo_dispatch.bench.worker import serve, timed
 
 
-def of_torch(operation: Operation, arrays: list[np.ndarray], dtype: str, gradient: bool) -> Callable[[], object] | None:
+def of_torch(
+    operation: EverydayOperation, arrays: list[np.ndarray], dtype: str, gradient: bool
+) -> Callable[[], object] | None:
     """A call of PyTorch's, or None where it has no such operation."""
     import torch
 
@@ -33,7 +35,9 @@ def of_torch(operation: Operation, arrays: list[np.ndarray], dtype: str, gradien
     return both_ways
 
 
-def of_numpy(operation: Operation, arrays: list[np.ndarray], dtype: str, gradient: bool) -> Callable[[], object] | None:
+def of_numpy(
+    operation: EverydayOperation, arrays: list[np.ndarray], dtype: str, gradient: bool
+) -> Callable[[], object] | None:
     """A call of NumPy's, or None where it has no such operation, element type or gradient."""
     run = operation.numpy
     if run is None or gradient or dtype == "bf16":
