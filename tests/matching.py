@@ -128,7 +128,7 @@ def matches(
         match = found[anchor.name] = matcher.match(anchor, owned.__contains__, in_memory.__contains__)
         if isinstance(match, Match):
             owned.update(match.covered)
-            in_memory.update(view.node for view in match.operands)
+            in_memory.update(view.node for view in match.operands.values())
     return found
 
 

@@ -123,7 +123,7 @@ def without_shipped(table: Path) -> Table:
 
 def names(found: StructuralMatches) -> list[list[str]]:
     """Each match's operands."""
-    return [[view.node.name for view in match.operands] for match in found.matches]
+    return [[view.node.name for view in match.operands.values()] for match in found.matches]
 
 
 def sentence(found: StructuralMatches) -> str:

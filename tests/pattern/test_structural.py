@@ -109,7 +109,7 @@ def test_activations_in_any_spelling(tmp_path: Path, tail: str) -> None:
     body = XYZ + SILU + tail + "\n ROOT r = f32[4,8] add(z, q)"
     (match,) = find(tmp_path, body, "swish(x, beta) + z").matches
     assert match.attributes() == {"beta": 1.5}
-    assert [view.node.name for view in match.operands] == ["x", "z"]
+    assert [view.node.name for view in match.operands.values()] == ["x", "z"]
     assert "ones" not in [node.name for node in match.covered]
     assert find(tmp_path, body, "swish(x, 1.5) + z").matches
     assert "alpha of swish is 1.5, not 2" in sentence(find(tmp_path, body, "swish(x, 2) + z"))
@@ -155,7 +155,7 @@ def test_converts_and_changes_of_shape_are_looked_through(tmp_path: Path) -> Non
         ROOT r = bf16[32]{0} convert(p)
     """
     (match,) = find(tmp_path, body, "tanh(a) * b", numerics=("bf16",)).matches
-    assert [view.node.name for view in match.operands] == ["x", "y"]
+    assert [view.node.name for view in match.operands.values()] == ["x", "y"]
     assert match.output.name == "r"
     assert sentence(find(tmp_path, body, "tanh(a) * b")) == (
         "mine: 2 of 2 operations matched; no numerics are declared for bf16"
@@ -245,7 +245,7 @@ def test_spellings_that_are_listed(tmp_path: Path) -> None:
     one = "c = f32[] constant(-1)\n m = f32[4,8] broadcast(c), dimensions={}\n"
     for body in (literal, one + spelled):
         (match,) = finder.find(flat_graph(XYZ + body)).matches
-        assert [view.node.name for view in match.operands] == ["x", "y"]
+        assert [view.node.name for view in match.operands.values()] == ["x", "y"]
 
 
 def test_the_nearest_miss_is_the_one_that_came_furthest(tmp_path: Path) -> None:

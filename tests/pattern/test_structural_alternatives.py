@@ -29,7 +29,7 @@ def test_an_optional_operation_may_be_missing(tmp_path: Path) -> None:
     assert [node.name for node in match.covered] == ["t", "p", "m", "r"]
     (match,) = find(tmp_path, body.format(1), MATCH).matches
     assert [node.name for node in match.covered] == ["t", "p", "r"]
-    assert [view.node.name for view in match.operands] == ["x", "y", "m"]
+    assert [view.node.name for view in match.operands.values()] == ["x", "y", "m"]
 
 
 def test_an_alternative_is_given_up_for_the_next(tmp_path: Path) -> None:

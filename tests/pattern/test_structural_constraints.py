@@ -213,7 +213,7 @@ def test_a_broadcast_along_one_element(tmp_path: Path) -> None:
         ROOT r = f32[1,8]{1,0} add(x, t)
     """
     (match,) = find(tmp_path, body, "x + broadcast(y, along=last)").matches
-    assert [view.node.name for view in match.operands] == ["x", "y"]
+    assert [view.node.name for view in match.operands.values()] == ["x", "y"]
     assert not find(tmp_path, body, "x + broadcast(y, along=[0])").matches
     assert not find(tmp_path, F48, "x + broadcast(y, along=last)").matches
 
@@ -264,7 +264,7 @@ def test_along_all_but_the_last(tmp_path: Path, result: str, operand: str, dimen
 def test_softmax(tmp_path: Path) -> None:
     (match,) = find(tmp_path, SOFTMAX, SOFTMAX_MATCH).matches
     assert [node.name for node in match.covered] == ["top", "tops", "s", "e", "all", "alls", "r"]
-    assert [view.node.name for view in match.operands] == ["x"]
+    assert [view.node.name for view in match.operands.values()] == ["x"]
     for wrong, said in (
         (SOFTMAX.replace("constant(0)", "constant(1)"), "%all does not start from 0"),
         (SOFTMAX.replace("to_apply=sum", "to_apply=largest"), "%all does not reduce by add"),

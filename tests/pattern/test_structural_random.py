@@ -131,9 +131,7 @@ def checked_matches(twenty: Table, seed: int) -> list[str]:
         matches = StructuralFinder(twenty).find(graph).matches
         for match in matches:
             (expression,) = match.entry.spellings
-            captured = {
-                name: values[view.node] for name, view in zip(match.entry.operands, match.operands, strict=True)
-            }
+            captured = {name: values[match.operands[role].node] for role, name in match.entry.operands.items()}
             got, wanted = value(expression.root, match, twenty, captured), values[match.output]
             finite = np.isfinite(got) & np.isfinite(wanted)
             np.testing.assert_allclose(got[finite], wanted[finite], 1e-5, 1e-7, err_msg=match.name)

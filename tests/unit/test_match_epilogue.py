@@ -203,7 +203,12 @@ def test_a_bitcast_is_free_and_what_follows_is_read_in_the_results_dimensions() 
     attributes = match.attributes()
     assert (attributes["dst_dims"], attributes["dst_strides"]) == ([4, 16], [16, 1])
     assert attributes["post_op_0"]["dims"] == [4, 16]
-    assert [view.node.name for view in match.operands] == ["x", "w", "b", "r"]
+    assert {role: view.node.name for role, view in match.operands.items()} == {
+        "src": "x",
+        "weights": "w",
+        "bias": "b",
+        "post_op_0": "r",
+    }
 
 
 def test_a_transposed_result_is_written_transposed() -> None:
@@ -256,7 +261,7 @@ def test_a_bias_is_a_vector_along_the_channels(kind: str, is_bias: bool) -> None
 """)
     assert (match.fused.bias is not None) == is_bias
     assert match.attributes().get("bias_type") == (kind if is_bias else None)
-    assert [view.element_type for view in match.operands] == ["f32", "f32", kind]
+    assert [view.element_type for view in match.operands.values()] == ["f32", "f32", kind]
 
 
 @pytest.mark.parametrize(

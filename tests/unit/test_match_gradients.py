@@ -267,7 +267,7 @@ def test_reversed_weights_are_read_ahead_of_the_reversal():
     )  # fmt: skip
     found = match(module)
     assert isinstance(found, Match)
-    assert found.operands[1].node.name == "w"
+    assert found.operands["weights"].node.name == "w"
     assert found.attributes()["weights_strides"] == [16, 1, 1536, 512]
     assert found.attributes()["weights_reversed"] == 0
 
@@ -281,7 +281,7 @@ def test_weights_reversed_otherwise_are_read_behind_the_reversal(dimensions):
     )
     found = match(module)
     assert isinstance(found, Match)
-    assert found.operands[1].node.name == "v"
+    assert found.operands["weights"].node.name == "v"
     assert found.attributes()["weights_reversed"] == 1
 
 
@@ -292,7 +292,7 @@ def test_reversed_twice_is_not_reversed():
     )  # fmt: skip
     found = match(module)
     assert isinstance(found, Match)
-    assert found.operands[1].node.name == "w"
+    assert found.operands["weights"].node.name == "w"
     assert found.attributes()["weights_reversed"] == 1
 
 
@@ -328,7 +328,7 @@ def test_an_input_gradient_reads_reversed_weights_as_they_lie():
     """
     found = match(module)
     assert isinstance(found, Match)
-    assert found.operands[1].node.name == "w"
+    assert found.operands["weights"].node.name == "w"
     assert found.attributes()["weights_dims"] == [16, 32, 3, 3]
     assert found.attributes()["weights_strides"] == [32, 1, 1536, 512]
     assert found.attributes()["weights_reversed"] == 1

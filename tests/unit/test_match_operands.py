@@ -12,7 +12,7 @@ from matching import flattened, matches, only_match
 def product(operands: str, dot: str = "lhs_contracting_dims={1}, rhs_contracting_dims={0}") -> dict:
     """The attributes of %dot of %l and %r, and where each operand comes from."""
     match = only_match(f"ENTRY main {{ {operands}\n ROOT dot = f32[4,16]{{1,0}} dot(l, r), {dot} }}")
-    return match.attributes() | {"from": [view.node.name for view in match.operands]}
+    return match.attributes() | {"from": [view.node.name for view in match.operands.values()]}
 
 
 def widened(source: str, weights: str) -> str:
@@ -50,7 +50,7 @@ ENTRY main { x = f32[4,8]{1,0} parameter(0)
   ROOT dot = bf16[4,16]{1,0} dot(l, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
 """
     match = only_match(text)
-    assert [view.node.name for view in match.operands] == ["l", "w"]
+    assert [view.node.name for view in match.operands.values()] == ["l", "w"]
 
 
 def test_widened_after_a_transpose() -> None:
@@ -104,7 +104,7 @@ ENTRY main { x = f32[4,2,8]{2,1,0} parameter(0)
     attributes = match.attributes()
     assert attributes["src_dims"] == [4, 8, 2]
     assert 1 in attributes["src_strides"][1:]
-    assert match.operands[0].node.name == "x"
+    assert match.operands["src"].node.name == "x"
 
 
 def test_several_free_and_contracting_dimensions_are_merged() -> None:
@@ -227,14 +227,14 @@ ENTRY main { x = f32[1,160,160]{2,1,0} parameter(0)
 def test_a_residual_that_is_only_in_memory_as_a_bitcast_of_itself(source: str) -> None:
     match = only_match(UNDER_ANOTHER_SHAPE.replace("SOURCE", source))
     assert match.output.name == "sum"
-    assert match.operands[-1].node.name == "flat"
+    assert match.operands["post_op_0"].node.name == "flat"
     assert match.attributes()["post_op_0"]["strides"] == [160, 1]
 
 
 def test_a_source_is_read_where_it_is_in_memory_too() -> None:
     """Not what the bitcast renames, which would have to be computed once more."""
     match = only_match(UNDER_ANOTHER_SHAPE.replace("SOURCE", "fusion"))
-    assert match.operands[0].node.name == "flat"
+    assert match.operands["src"].node.name == "flat"
 
 
 def test_a_bitcast_that_another_match_has_taken_is_no_operand() -> None:
@@ -261,7 +261,8 @@ ENTRY main { x = f32[160,160]{1,0} parameter(0)
 def test_a_rounded_residual_is_read_before_it_was_rounded() -> None:
     match = only_match(BEFORE_ROUNDING.replace("  MADE\n", "").replace("convert(value)", "convert(p)"))
     assert match.output.name == "sum"
-    assert (match.operands[-1].node.name, match.operands[-1].element_type) == ("w", "f32")
+    read = list(match.operands.values())[-1]
+    assert (read.node.name, read.element_type) == ("w", "f32")
 
 
 def test_a_rounded_residual_that_is_nowhere_in_memory_stays_with_xla() -> None:
@@ -280,7 +281,8 @@ ENTRY main { x = f32[160,160]{1,0} parameter(0)
   dot = f32[160,160]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT sum = f32[160,160]{1,0} add(dot, wide) }
 """)
-    assert (match.operands[-1].node.name, match.operands[-1].element_type) == ("narrow", "bf16")
+    read = list(match.operands.values())[-1]
+    assert (read.node.name, read.element_type) == ("narrow", "bf16")
 
 
 def read_through_copy(before: str, after: str) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import cached_property
 
-from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS
+from hlo_dispatch.analysis.peeling import INSERTED_COPY, PEEL_LAYOUTS
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import PLAIN, PURE_WITH_FIELDS
@@ -27,7 +27,6 @@ from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, INSTRUCTION_FIELDS, Com
 from hlo_dispatch.ir.shape import Shape, shape_of, shape_of_serialized
 from hlo_dispatch.process.native import native
 
-INSERTED_COPY = "kept-copy"
 _NARROW_INTEGERS = frozenset(("s4", "s8", "u4", "u8"))
 
 

@@ -10,14 +10,14 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element
-from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_SCALARS
 from hlo_dispatch.ir.literals import INTEGER_FIELDS
 from hlo_dispatch.ir.schema import LiteralProto
 
 _MAX_TRIPS = 4096
 """Trip count above which no index is evaluated: it takes microseconds an iteration."""
 _RANGES = {"s32": 1 << 31, "s64": 1 << 63}
-_SAME_VALUE = frozenset(("bitcast", "copy", "convert", "reshape", INSERTED_COPY))
 
 
 def _clamp(low: int, value: int, high: int) -> int:
@@ -129,7 +129,7 @@ def _value(node: Node, counters: Mapping[int, int], known: dict[Node, int]) -> i
     operands = [_evaluate(operand, counters, known) for operand in node.operands]
     if opcode == "compare":
         return _COMPARISONS[node.proto.comparison_direction](*operands)
-    if opcode in _SAME_VALUE:
+    if opcode in PEEL_SCALARS:
         value = operands[0]
     elif opcode in _ARITHMETIC:
         value = _ARITHMETIC[opcode](*operands)

@@ -19,6 +19,8 @@ PeelingPolicy = frozenset[str]
 """The opcodes that may be peeled, and `WIDENING` for converts that change no value."""
 
 WIDENING = "widening"
+INSERTED_COPY = "kept-copy"
+"""The opcode of a copy of copy insertion in a flat graph."""
 
 PEEL_BITCASTS: PeelingPolicy = frozenset(("bitcast",))
 PEEL_SHAPES: PeelingPolicy = PEEL_BITCASTS | {"copy", "reshape"}
@@ -37,6 +39,16 @@ PEEL_CONVERTS_AND_BROADCASTS: PeelingPolicy = PEEL_CONVERTS | PEEL_BROADCASTS
 PEEL_ROUNDING_AND_BITCASTS: PeelingPolicy = PEEL_BITCASTS | PEEL_ROUNDING
 PEEL_ROUNDING_AND_SHAPES: PeelingPolicy = PEEL_SHAPES | PEEL_ROUNDING
 PEEL_ROUNDING_AND_LAYOUTS: PeelingPolicy = PEEL_LAYOUTS | PEEL_ROUNDING
+
+PEEL_INSERTED_COPIES: PeelingPolicy = frozenset((INSERTED_COPY,))
+PEEL_BITCASTS_AND_COPIES: PeelingPolicy = PEEL_BITCASTS | PEEL_INSERTED_COPIES
+PEEL_SHAPES_AND_COPIES: PeelingPolicy = PEEL_SHAPES | PEEL_INSERTED_COPIES
+PEEL_COPIES_AND_ROUNDING: PeelingPolicy = PEEL_INSERTED_COPIES | {"copy", "reduce-precision"}
+"""The same element at the same index."""
+PEEL_SCALARS: PeelingPolicy = PEEL_SHAPES_AND_COPIES | {"convert"}
+"""The same number, of one integer."""
+PEEL_REARRANGEMENTS: PeelingPolicy = PEEL_LAYOUTS | PEEL_SLICES | PEEL_INSERTED_COPIES
+"""Elements of the same array, in another order or shape."""
 
 PEEL_ALL: PeelingPolicy = PEEL_ROUNDING_AND_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES | PEEL_REVERSALS
 """What any policy of views peels."""

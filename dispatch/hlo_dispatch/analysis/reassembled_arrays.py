@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element
-from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_SHAPES, PEEL_SLICES, peel_node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_SHAPES_AND_COPIES, PEEL_SLICES, peel_node
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     element_indices,
@@ -24,7 +24,6 @@ from hlo_dispatch.ir.literals import INTEGER_FIELDS
 from hlo_dispatch.ir.shape import Shape
 
 _UPDATE = "dynamic-update-slice"
-_SAME_ELEMENTS = PEEL_SHAPES | {INSERTED_COPY}
 _PEEL_PARTS = PEEL_BITCASTS | PEEL_SLICES
 
 
@@ -63,7 +62,7 @@ def find_reassembled_arrays(graph: FlatGraph) -> list[ReassembledArray]:
     found: list[ReassembledArray] = []
     sources: set[Node] = set()
     for result in dict.fromkeys(results):
-        if peel_node(result, _SAME_ELEMENTS).opcode == "concatenate":
+        if peel_node(result, PEEL_SHAPES_AND_COPIES).opcode == "concatenate":
             array = _Parts(graph, result).array()
             if array is not None and array.source not in sources:
                 sources.add(array.source)
@@ -127,7 +126,7 @@ class _Parts:
                 return False
             self.updates.append(part)
             return self._take(node.operands[0], dimensions, offset)
-        if node.opcode in _SAME_ELEMENTS and _is_same_memory(node):
+        if node.opcode in PEEL_SHAPES_AND_COPIES and _is_same_memory(node):
             self.inside.add(node)
             (operand,) = node.operands
             strides = [stride for _, stride in dimensions]
@@ -201,6 +200,6 @@ def _is_updated_again(node: Node) -> bool:
 
 
 def _next(node: Node) -> Node:
-    while node.opcode in _SAME_ELEMENTS and len(node.users) == 1:
+    while node.opcode in PEEL_SHAPES_AND_COPIES and len(node.users) == 1:
         node = node.users[0]
     return node

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element
-from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.loop_indices import integer_of, loop_indices
-from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, is_widening, peel_node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS_AND_COPIES, is_widening, peel_node
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape
 
 _UPDATE = "dynamic-update-slice"
-_SAME_ELEMENTS = PEEL_BITCASTS | {INSERTED_COPY}
-_MADE_OF_A_SLICE = _SAME_ELEMENTS | {"convert", "dynamic-slice", _UPDATE}
+_MADE_OF_A_SLICE = PEEL_BITCASTS_AND_COPIES | {"convert", "dynamic-slice", _UPDATE}
 _FIRST_INDEX = {"dynamic-slice": 1, _UPDATE: 2}
 """Opcode → number of the operand that is the first start index."""
 
@@ -95,7 +94,7 @@ def _updates_of_a_slice(write: Node) -> tuple[list[Node], Node]:
     """(the updates that make the written slice, in order, the value that the first one updates)."""
     updates: list[Node] = []
     node, element_type = write.operands[1], write.shape.element_type
-    while node.opcode == _UPDATE or node.opcode in _SAME_ELEMENTS or _is_wider_or_back(node, element_type):
+    while node.opcode == _UPDATE or node.opcode in PEEL_BITCASTS_AND_COPIES or _is_wider_or_back(node, element_type):
         if node.opcode == _UPDATE:
             updates.insert(0, node)
         node = node.operands[0]
@@ -111,18 +110,18 @@ def _is_wider_or_back(node: Node, element_type: str) -> bool:
 
 def _changed_slices(graph: FlatGraph, write: Node) -> list[Node]:
     """The value that a write writes, and those that are equal to it."""
-    changed = peel_node(write.operands[1], _SAME_ELEMENTS)
+    changed = peel_node(write.operands[1], PEEL_BITCASTS_AND_COPIES)
     while changed.opcode == "convert" and is_widening(changed.operands[0]):
         source = changed.operands[0].operands[0]
         if source.shape.element_type != changed.shape.element_type:
             break
-        changed = peel_node(source, _SAME_ELEMENTS)
+        changed = peel_node(source, PEEL_BITCASTS_AND_COPIES)
     return [changed, *(_equal_values(graph, changed) if changed.opcode == _UPDATE else ())]
 
 
 def _equal_values(graph: FlatGraph, update: Node) -> list[Node]:
     """The other updates that compute the same value from copies of the same one, in single steps."""
-    if peel_node(update.operands[0], _SAME_ELEMENTS).opcode == _UPDATE:
+    if peel_node(update.operands[0], PEEL_BITCASTS_AND_COPIES).opcode == _UPDATE:
         return []
     return [
         node
@@ -131,7 +130,8 @@ def _equal_values(graph: FlatGraph, update: Node) -> list[Node]:
         and node.opcode == _UPDATE
         and node.shape == update.shape
         and node.operands[1:] == update.operands[1:]
-        and peel_node(node.operands[0], _SAME_ELEMENTS) is peel_node(update.operands[0], _SAME_ELEMENTS)
+        and peel_node(node.operands[0], PEEL_BITCASTS_AND_COPIES)
+        is peel_node(update.operands[0], PEEL_BITCASTS_AND_COPIES)
     ]
 
 

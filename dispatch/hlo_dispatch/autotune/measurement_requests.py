@@ -238,7 +238,7 @@ class MeasurementRequests:
     ) -> str:
         """What else the measurement depends on: the kernel call and the tolerance."""
         attributes = default.candidate.attributes
-        static_operands = tuple([view.node in static for view in match.operands]) if static else ()
+        static_operands = tuple([view.node in static for view in match.operands.values()]) if static else ()
         key = (match.kernels, match.kernel, attributes.text, static_operands, numerics.tolerance)
         if key not in self._settings:
             binding = self._table.kernels[match.kernel]

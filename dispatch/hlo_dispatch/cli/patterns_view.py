@@ -155,7 +155,7 @@ def _pattern_details(pattern: Pattern) -> Iterator[tuple[str, str]]:
         yield "matches", str(spelling.root)
     for name, conditions in pattern.where.items():
         yield "where", "\n".join(f"{name} {condition}" for condition in conditions)
-    yield "operands", ", ".join(pattern.operands)
+    yield "operands", ", ".join(pattern.operands.values())
     yield "attributes", _pairs({name: _attribute(value) for name, value in pattern.attributes.items()})
     yield "priority", str(pattern.priority)
     yield from _tolerances(pattern.numerics)

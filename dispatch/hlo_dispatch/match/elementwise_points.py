@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, Node
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_COPIES_AND_ROUNDING
 from hlo_dispatch.analysis.scalar_constants import apply, scalar_constant
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import Shape
@@ -20,7 +21,6 @@ from hlo_dispatch.ir.shape import Shape
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 _MAX_OPS = 512
-_COPIES = frozenset(("copy", "reduce-precision", INSERTED_COPY))
 
 
 class SourceElements(NamedTuple):
@@ -121,7 +121,7 @@ def _operand_offsets(node: Node, offsets: Offsets) -> Callable[[Node], Offsets] 
     if opcode == "bitcast":
         return lambda _: offsets
     indices = element_indices(offsets, shape)
-    if opcode in ELEMENTWISE or opcode in _COPIES:
+    if opcode in ELEMENTWISE or opcode in PEEL_COPIES_AND_ROUNDING:
         return lambda operand: _offsets(indices if operand.shape.dimensions else [], operand.shape, len(offsets))
     if opcode == "broadcast":
         kept = [indices[number] for number in node.proto.dimensions[:]]

@@ -111,28 +111,26 @@ class FusedAnchor:
         return without_rounding(post_ops, kind) if kind in INTEGER_TYPES else post_ops
 
     @property
-    def operands(self) -> tuple[View, ...]:
-        """The kernel call's operands in order: source, weights, their scales and zero points, bias, then each binary
-        post-op's.
-        """
-        anchor = self.anchor
-        weights = [view for view in (anchor.weights, anchor.scales, anchor.zeros) if view is not None]
-        # A bias is the first post-op, and a rounding that a store implies reads nothing.
-        others = [post_op.operand for post_op in self._post_ops if post_op.operand is not None]
-        return (anchor.source, *anchor.extra_sources, *weights, *others)
+    def operands(self) -> dict[str, View]:
+        """The kernel call's operands by their roles, in order: the anchor's, bias, then each binary post-op's."""
+        operands = self.anchor.operands
+        if not self._post_ops:
+            return operands
+        if self.bias is not None and self.bias.operand is not None:
+            operands["bias"] = self.bias.operand
+        for number, post_op in enumerate(self.post_ops):
+            if post_op.operand is not None:
+                operands[f"post_op_{number}"] = post_op.operand
+        return operands
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes, as far as they follow from the anchor."""
-        anchor = self.anchor
-        source, weights, destination = anchor.roles
-        views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
-        views += [(f"{source}_{number}", view) for number, view in enumerate(anchor.extra_sources, 1)]
-        of_weights = (("scales", anchor.scales), ("zeros", anchor.zeros))
-        views += [(role, view) for role, view in of_weights if view is not None]
-        attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in views}
+        anchor, operands = self.anchor, self.anchor.operands
+        destination = anchor.roles[2]
+        attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in operands.items()}
         attributes[f"{destination}_type"] = self.output.shape.element_type
-        for role, view in views:
+        for role, view in operands.items():
             attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
         attributes[f"{destination}_dims"] = [size for size, _ in self.destination]
         attributes[f"{destination}_strides"] = [stride for _, stride in self.destination]

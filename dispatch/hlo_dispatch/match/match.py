@@ -54,8 +54,8 @@ class Match:
     """All alternative kernels, the preferred one first."""
     kernel: str
     """The kernel of this variant."""
-    operands: tuple[View, ...]
-    """The kernel call's operands in order."""
+    operands: Mapping[str, View]
+    """The kernel call's operands by their roles, in order."""
     results: tuple[Node | None, ...]
     """Every result of the call; None where a result is dead."""
     result_shapes: tuple[Shape, ...]
@@ -86,7 +86,7 @@ class Match:
 
     def __post_init__(self) -> None:
         output = next((result for result in self.results if result is not None), self.node)
-        reads = (*[view.node for view in self.operands], *self.extra_reads)
+        reads = (*[view.node for view in self.operands.values()], *self.extra_reads)
         self.__dict__.update(output=output, reads=reads)
 
     @property

@@ -98,7 +98,7 @@ class _Emitter:
         identifier, slices = self._rewriter.identifier, dict[int, OperandSlice]()
         operands: list[int] = []
         results = [value for value in match.results if value is not None]
-        for number, view in enumerate(match.operands):
+        for number, view in enumerate(match.operands.values()):
             found = self._stacked_operands.find(view.node, results) if may_slice else None
             if found is not None:
                 elements = view.node.shape.elements

@@ -116,10 +116,10 @@ class PatternBuilder:
 
     def _nothing_ignored(
         self, path: Keys, spelling: Expression, where: Mapping[str, tuple[Condition, ...]],
-        operands: tuple[str, ...], attributes: Mapping[str, Attribute], scratch: Attribute | None,
+        operands: Mapping[str, str], attributes: Mapping[str, Attribute], scratch: Attribute | None,
     ) -> None:  # fmt: skip
         """Refuses a value that the kernel is not passed, because the call would ignore it."""
-        named = set(operands)
+        named = set(operands.values())
         for attribute in (*attributes.values(), *(() if scratch is None else (scratch,))):
             named.update(fact.of for fact in fact_queries(attribute) if fact.fact == "value")
         for name in (*spelling.captures, *spelling.parameters):
@@ -153,7 +153,7 @@ class _Call:
             raise self._error(("name",), f"unknown kernel {entry.name!r}", suggest(entry.name, kernels))
         return kernels[entry.name]
 
-    def operands(self, entry: CallEntry, kernel: KernelBinding) -> tuple[str, ...]:
+    def operands(self, entry: CallEntry, kernel: KernelBinding) -> dict[str, str]:
         for operand, value in entry.operands.items():
             if operand not in kernel.operands:
                 problem = f"{kernel.name} has no operand {operand!r}"
@@ -166,7 +166,7 @@ class _Call:
                 raise self._error(("operands", operand), problem, f"pass it as an attribute: value({value})")
         if kernel.is_user_defined:
             self._complete("operands", entry.operands, kernel.operands, kernel)
-        return tuple(entry.operands[operand] for operand in kernel.operands if operand in entry.operands)
+        return {operand: entry.operands[operand] for operand in kernel.operands if operand in entry.operands}
 
     def attributes(self, entry: CallEntry, kernel: KernelBinding) -> dict[str, Attribute]:
         found = {name: self._attribute(("attributes", name), value) for name, value in entry.attributes.items()}

@@ -21,8 +21,8 @@ class Pattern:
     where: Mapping[str, tuple[Condition, ...]]
     """Value's name → its constraints."""
     kernel: str
-    operands: tuple[str, ...]
-    """Names of the values that are the kernel's operands, in its order."""
+    operands: Mapping[str, str]
+    """The kernel's operand → the captured value, in the kernel's order."""
     attributes: Mapping[str, Attribute]
     scratch: Attribute | None
     """Scratch bytes, a second result of the call; None: the call has a single result."""

@@ -95,7 +95,7 @@ class _AttentionCostModel(CostModel):
         """XLA materializes every score, reads it five times and transposes heads besides; it is never faster."""
         if match.multiply_adds < SMALLEST_ATTENTION:
             return False, f"{match.multiply_adds:,} multiply-adds are too few to pay for a call"
-        queries, _, values = match.operands[:3]
+        queries, values = match.operands["query"], match.operands["value"]
         scores = match.multiply_adds // (queries.sizes[-1] + values.sizes[-1])
         return True, f"XLA writes {scores:,} scores to memory and reads them again; the kernel keeps none"
 
@@ -103,8 +103,8 @@ class _AttentionCostModel(CostModel):
 class _RecurrentCostModel(CostModel):
     def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
         """XLA runs some loops of its own a step, and reads plain weights."""
-        steps, rows = match.operands[0].sizes[:2]
-        multiply_adds = rows * math.prod(match.operands[1].sizes)
+        steps, rows = match.operands["src"].sizes[:2]
+        multiply_adds = rows * math.prod(match.operands["weights"].sizes)
         if multiply_adds < FEWEST_IN_A_STEP:
             return False, f"a step's {multiply_adds:,} multiply-adds are too few to pay for its calls of oneDNN"
         return True, f"XLA runs {steps} steps of several loops over {rows} rows; one call computes them all"

@@ -77,7 +77,7 @@ def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]
 
 def _sort(match: Match, _: Machine) -> tuple[bool, str]:
     """The verdict for sorts: of short rows, comparing takes no longer. TopK has the same bound, an estimate."""
-    length = match.operands[0].sizes[-1]
+    length = match.operands["values" if match.name == "top_k" else "keys"].sizes[-1]
     if length < SHORTEST_SORTED:
         return False, f"rows of {length:,} keys are too short for a gain"
     if match.name == "top_k":
@@ -107,7 +107,7 @@ def _product(match: Match, machine: Machine) -> tuple[bool, str]:
 
 def _transform(match: Match, _: Machine) -> tuple[bool, str]:
     """The verdict for transforms: over several dimensions, and in the cache, XLA's DUCC is as fast or faster."""
-    source = match.operands[0]
+    source = match.operands["src"]
     length = source.sizes[-1]
     call = _call(match)
     if call.options["rank"] == 1:
@@ -136,7 +136,7 @@ def _suits_blocked(match: Match, machine: Machine) -> bool:
     if match.name == "lu":
         return sizes[-2] <= MOST_LU_ROWS
     if match.node.opcode == "dot":
-        return min(*sizes[-2:], match.operands[1].sizes[-1]) >= SMALLEST_BLOCKED
+        return min(*sizes[-2:], match.operands["b"].sizes[-1]) >= SMALLEST_BLOCKED
     return sizes[-1] >= SMALLEST_BLOCKED and (match.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
 
 
@@ -152,7 +152,7 @@ _BY_NAME = {"top_k": _sort}
 
 def _sides(match: Match) -> int:
     """The number of right-hand sides of a triangular system."""
-    return match.operands[1].sizes[-1 if _call(match).options["side"] == ord("L") else -2]
+    return match.operands["b"].sizes[-1 if _call(match).options["side"] == ord("L") else -2]
 
 
 def _call(match: Match) -> LibraryCall:
@@ -162,4 +162,5 @@ def _call(match: Match) -> LibraryCall:
 
 def _matrix(match: Match) -> tuple[list[int], str]:
     """Sizes of the first operand (batch dimensions, rows, columns) and its element type."""
-    return match.operands[0].sizes, match.operands[0].element_type
+    first = next(iter(match.operands.values()))
+    return first.sizes, first.element_type

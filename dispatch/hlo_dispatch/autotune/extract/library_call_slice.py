@@ -34,7 +34,8 @@ class LibraryCallSlice:
         self.match, self.call = match, call
         self._graph, self._produced = graph, produced
         self._chains = [
-            _loop_between(operand, view.node) for operand, view in zip(match.node.operands, match.operands, strict=True)
+            _loop_between(operand, view.node)
+            for operand, view in zip(match.node.operands, match.operands.values(), strict=True)
         ]
 
     def digest(self, settings: str, digests: Digests) -> str:
@@ -42,7 +43,7 @@ class LibraryCallSlice:
         match = self.match
         hasher = hashlib.sha256(f"routine {self.call.routine.name} {settings} {self.call.options}".encode())
         hasher.update(digests.of_instruction(self._instruction))
-        for chain, view in zip(self._chains, match.operands, strict=True):
+        for chain, view in zip(self._chains, match.operands.values(), strict=True):
             hasher.update(f"{view.node.shape} {self._is_produced(view.node, chain)} {chain is None}".encode())
             for node in chain or ():
                 hasher.update(digests.of_instruction(node.proto))
@@ -56,7 +57,7 @@ class LibraryCallSlice:
         chains = [chain for chain in self._chains if chain is not None]
         if len(chains) < len(self._chains):
             return Refusal("unmeasurable", f"an operand of %{name} is computed from more than one value", name)
-        for chain, view in zip(chains, match.operands, strict=True):
+        for chain, view in zip(chains, match.operands.values(), strict=True):
             # The call may overwrite its operand, so it must not be a parameter; context ops copy only real numbers.
             if not chain and match.node.opcode == "custom-call" and view.element_type[0] == "c":
                 return Refusal("unmeasurable", f"%{name} overwrites a complex operand in place", name)
@@ -76,7 +77,9 @@ class LibraryCallSlice:
 
     def produced(self, node: Node) -> bool:
         """Whether a value that is read gets a context op."""
-        chains = [chain for chain, view in zip(self._chains, self.match.operands, strict=True) if view.node is node]
+        chains = [
+            chain for chain, view in zip(self._chains, self.match.operands.values(), strict=True) if view.node is node
+        ]
         return any(self._is_produced(node, chain) for chain in chains)
 
     @property
@@ -120,7 +123,7 @@ class _LibraryCallWriter(ExtractedWriter):
 
     def write(self, chains: list[list[Node]]) -> ExtractedModule:
         match = self._match
-        inputs = list(dict.fromkeys(view.node for view in match.operands))
+        inputs = list(dict.fromkeys(view.node for view in match.operands.values()))
         shapes = [self.node_parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
         for chain in chains:
             self._chain(chain)

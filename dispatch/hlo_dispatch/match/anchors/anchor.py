@@ -71,6 +71,18 @@ class Anchor:
         return self.entry.kernel
 
     @property
+    def operands(self) -> dict[str, View]:
+        """The kernel's operands without any epilogue, by their roles, in order."""
+        source, weights, _ = self.roles
+        operands = {source: self.source}
+        for number, view in enumerate(self.extra_sources, 1):
+            operands[f"{source}_{number}"] = view
+        for role, view in ((weights, self.weights), ("scales", self.scales), ("zeros", self.zeros)):
+            if view is not None:
+                operands[role] = view
+        return operands
+
+    @property
     def result(self) -> Node:
         """The kernel's result without any epilogue."""
         return self.node if self.value is None else self.value

@@ -33,7 +33,8 @@ def match_of_attention(
         destination: (batch…, M, E), in the node that the call produces.
     """
     queries, keys, values = (source.dimensions for source in sources)
-    read = [step.view for step in steps if step.view is not None]
+    operands = dict(zip(ROLES, sources, strict=True))
+    operands |= {f"score_{number}": step.view for number, step in enumerate(steps) if step.view is not None}
     scores = math.prod(size for size, _ in queries[:-1]) * keys[-2][0]
     output = destination.node
 
@@ -47,7 +48,7 @@ def match_of_attention(
         node=exponentials,
         kernels=(entry.kernel,),
         kernel=entry.kernel,
-        operands=(*sources, *read),
+        operands=operands,
         results=(output,),
         result_shapes=(output.shape,),
         covered=covered,

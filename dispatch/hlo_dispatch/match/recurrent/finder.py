@@ -226,7 +226,7 @@ class _RecurrentAttempt:
             for element in elements
         ]
         initial = node.operands[0]
-        reads = {view.node for view in call.operands} | set(extra_reads)
+        reads = {view.node for view in call.operands.values()} | set(extra_reads)
         dead = [n for n in roles.initial if n not in reads and n.users == [initial] and n.opcode != "parameter"]
         covered = {*dead, initial, node, *(result for result in results if result is not None)}
         ordered = sorted(covered, key=lambda n: n.index)

@@ -41,9 +41,15 @@ class RecurrentCall:
     destination_type: str
 
     @property
-    def operands(self) -> tuple[View, ...]:
-        optional = (view for view in (self.input_weights, self.candidate_weights, self.bias) if view is not None)
-        return (self.source, self.weights, *optional, *self.states)
+    def operands(self) -> dict[str, View]:
+        """By their roles, in order."""
+        optional = {"input_weights": self.input_weights, "candidate_weights": self.candidate_weights, "bias": self.bias}
+        return {
+            "src": self.source,
+            "weights": self.weights,
+            **{role: view for role, view in optional.items() if view is not None},
+            **dict(zip(("state", "cell_state"), self.states, strict=False)),
+        }
 
     @property
     def multiply_adds(self) -> int:
@@ -52,14 +58,10 @@ class RecurrentCall:
         return steps * rows * sum(math.prod(view.sizes) for view in matrices if view is not None)
 
     def attributes(self) -> dict[str, Any]:
-        roles = {"src": self.source, "weights": self.weights, "input_weights": self.input_weights}
-        roles |= {"candidate_weights": self.candidate_weights, "bias": self.bias}
-        roles |= dict(zip(("state", "cell_state"), self.states, strict=False))
         attributes: dict[str, Any] = {"cell": self.cell.kind, "reversed": int(self.is_reversed)}
         attributes |= {"hidden_blocks": list(self.hidden_blocks), "input_blocks": list(self.input_blocks)}
-        for role, view in roles.items():
-            if view is not None:
-                attributes |= {f"{role}_{name}": value for name, value in described(view).items()}
+        for role, view in self.operands.items():
+            attributes |= {f"{role}_{name}": value for name, value in described(view).items()}
         attributes["dst_type"] = self.destination_type
         attributes["dst_dims"] = [size for size, _ in self.destination]
         attributes["dst_strides"] = [stride for _, stride in self.destination]
@@ -84,7 +86,7 @@ def match_of_recurrent(
 
     def numerics() -> Numerics:
         """For the coarsest type among operands and results."""
-        kinds = {view.element_type for view in call.operands} | {call.destination_type}
+        kinds = {view.element_type for view in call.operands.values()} | {call.destination_type}
         return max((entry.numerics[kind] for kind in kinds), key=lambda numerics: numerics.tolerance)
 
     return Match(

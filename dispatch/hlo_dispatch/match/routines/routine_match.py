@@ -33,6 +33,7 @@ def match_of_call(
     """
     routine = call.routine
     sizes, kind = operands[0].sizes, operands[0].element_type
+    by_role = dict(zip(routine.operands, operands, strict=True))
 
     def numerics() -> Numerics:
         """The tolerance as LAPACK's own tests define it: in units of size times epsilon."""
@@ -42,10 +43,10 @@ def match_of_call(
     def attributes() -> dict[str, Any]:
         attributes: dict[str, Any] = {"type": kind}
         destinations = (View(node, dimensions) for dimensions in call.destinations)
-        for name, view in zip((*routine.operands, *routine.results), (*operands, *destinations), strict=True):
+        for name, view in (*by_role.items(), *zip(routine.results, destinations, strict=True)):
             attributes[f"{name}_dims"], attributes[f"{name}_strides"] = view.sizes, view.strides
-        if routine.opcode == "sort" and len(operands) > 1:
-            attributes["places_type"] = operands[1].element_type
+        if "places" in by_role:
+            attributes["places_type"] = by_role["places"].element_type
         return attributes | ({"symmetrised": 1} if symmetrised else {}) | dict(call.options)
 
     return Match(
@@ -53,7 +54,7 @@ def match_of_call(
         node=node,
         kernels=routine.kernels,
         kernel=routine.kernels[0],
-        operands=operands,
+        operands=by_role,
         results=tuple(results),
         result_shapes=tuple(result_shapes),
         covered=tuple(covered),

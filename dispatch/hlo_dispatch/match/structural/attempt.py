@@ -128,7 +128,7 @@ class Attempt:
 
     def _has_type(self, name: str, candidate: Node) -> bool:
         """Whether a kernel's floating operand has the result's element type, unless the pattern declares another."""
-        if name not in self._spelling.pattern.operands:
+        if name not in self._spelling.pattern.operands.values():
             return True
         if any(condition.name == "dtype" for condition in self._spelling.conditions.get(name, ())):
             return True
@@ -282,9 +282,9 @@ class Attempt:
                 return self._fail(bound, value, "%{0} is {1}, but {2} {3}", value.name, value.shape, name, condition)
         if output.shape.element_type not in spelling.pattern.numerics:
             return self._fail(bound, output, "no numerics are declared for {0}", output.shape.element_type)
-        operands = [(name, bound.values[name]) for name in spelling.pattern.operands]
+        operands = {role: bound.values[name] for role, name in spelling.pattern.operands.items()}
         bound = _without_shared_broadcasts(output, bound)
-        why = self._why_not_closed(output, bound) or self._why_unreadable(output, operands, bound)
+        why = self._why_not_closed(output, bound) or self._why_unreadable(output, bound)
         if why is not None:
             return self._fail(bound, output, *why)
         try:
@@ -293,13 +293,12 @@ class Attempt:
         except MissingDimension as error:
             return self._fail(bound, output, "{0}", error)
         covered = tuple(sorted(bound.covered, key=lambda node: node.index))
-        views = tuple(full_view(node) for _, node in operands)
         return Match(
             entry=spelling.pattern,
             node=output,
             kernels=(spelling.pattern.kernel,),
             kernel=spelling.pattern.kernel,
-            operands=views,
+            operands={role: full_view(node) for role, node in operands.items()},
             results=(output,),
             result_shapes=(output.shape,),
             covered=covered,
@@ -324,8 +323,9 @@ class Attempt:
                     return "%{0} is also used by %{1}", node.name, user.name
         return None
 
-    def _why_unreadable(self, output: Node, operands: list[tuple[str, Node]], bound: BoundNames) -> Why | None:
-        """The reason why the kernel cannot read these operands; None: it can."""
+    def _why_unreadable(self, output: Node, bound: BoundNames) -> Why | None:
+        """The reason why the kernel cannot read its operands; None: it can."""
+        operands = ((name, bound.values[name]) for name in self._spelling.pattern.operands.values())
         for name, node in (*operands, (RESULT, output)):
             if name != RESULT and node in bound.covered:
                 return "%{0} would be both covered and read", node.name

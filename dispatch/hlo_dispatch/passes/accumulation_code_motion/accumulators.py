@@ -13,13 +13,12 @@ from functools import cached_property
 
 from hlo_dispatch.analysis.binding_time import is_parameter_element
 from hlo_dispatch.analysis.counted_loop import CountedLoop
-from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, is_widening, peel_node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_REARRANGEMENTS, is_widening, peel_node
 from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
 from hlo_dispatch.match.reduction import reduces
 
 _ELEMENT_TYPES = FLOAT_TYPES | {"f64"}
-_REARRANGING = frozenset(("bitcast", "copy", "reshape", "slice", "transpose", INSERTED_COPY))
 _MAX_EXPRESSION = 64
 """Instructions of one iteration's expression."""
 
@@ -189,7 +188,7 @@ def _is_linear(node: Node) -> bool:
     """Whether it rearranges, selects, negates or converts elements of a floating-point value."""
     if node.opcode == "convert":
         return {node.shape.element_type, node.operands[0].shape.element_type} <= _ELEMENT_TYPES
-    return node.opcode in _REARRANGING or node.opcode == "negate"
+    return node.opcode in PEEL_REARRANGEMENTS or node.opcode == "negate"
 
 
 def _operand(node: Node, dimension: int | None) -> StackedOperand | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
-from hlo_dispatch.analysis.peeling import peel_node
+from hlo_dispatch.analysis.peeling import PEEL_INSERTED_COPIES, peel_node
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor
@@ -21,8 +21,6 @@ from hlo_dispatch.passes.accumulation_code_motion.loop_body import StateLayout
 from hlo_dispatch.passes.accumulation_code_motion.motion_plan import MotionPlan
 from hlo_dispatch.passes.loop_state import placeholder, replace_elements
 from hlo_dispatch.passes.write_after_read_hazards import resolve_hazards
-
-_COPIES = frozenset((INSERTED_COPY,))
 
 
 class MovedSums:
@@ -54,7 +52,7 @@ class MovedSums:
                 editor.replace_all_uses_with(result.id, value)
             node = self._graph.value_of[self._initial[accumulator.index]]
             dead.update(result.id for result in used)
-            dead.update(n.producers[0] for n in (node, *node.operands) if n.opcode in _COPIES)
+            dead.update(n.producers[0] for n in (node, *node.operands) if n.opcode in PEEL_INSERTED_COPIES)
         editor.remove_dead_code(dead)
         updates = {
             identifier: written_operands(self._module, instruction)
@@ -86,7 +84,7 @@ class MovedSums:
         """Id of an accumulator's value behind the loop: one iteration's expression, of all iterations' summands."""
         values = {summand.node: self._summand(summand) for summand in accumulator.summands}
         initial = self._initial[accumulator.index]
-        is_zero = scalar_constant(peel_node(self._graph.value_of[initial], _COPIES)) == 0
+        is_zero = scalar_constant(peel_node(self._graph.value_of[initial], PEEL_INSERTED_COPIES)) == 0
         source: dict[Node, Node | None] = {accumulator.element: None if is_zero else accumulator.element}
         if not is_zero:
             values[accumulator.element] = initial
