@@ -11,6 +11,7 @@ from measured_programs import FILTER, IMAGE, W, X, calls, compiled, depthwise, f
 from hlo_dispatch.autotune import tuner as tuner_module
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare.measure import Task, Unmeasurable
+from hlo_dispatch.autotune.run.deadline import OutOfTime
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import MAX_RESERVED, RESUMED_BUDGETS, Tuner
 from hlo_dispatch.ir.module import Module
@@ -129,6 +130,26 @@ def test_regions_leave_time_for_the_whole_program(store: Store, monkeypatch: pyt
     _, left = counted.trials[-1]
     assert left > MAX_RESERVED * RESUMED_BUDGETS * 5 - 1
     assert left < RESUMED_BUDGETS * 5
+
+
+def test_a_program_of_too_many_regions_is_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two compiles use up their budgets; the cost model decides the regions that they did not reach."""
+    counted = Counted(monkeypatch)
+    left, regions_at_start = Tuner.remaining_seconds, 0
+    # Time is up behind the first region of each compile.
+    monkeypatch.setattr(
+        Tuner, "remaining_seconds", lambda self: left(self) if len(counted.regions) == regions_at_start else 0.0
+    )
+
+    def without_time(*_, **__) -> Measurement:
+        raise OutOfTime
+
+    monkeypatch.setattr(whole_program_trial, "compare", without_time)
+    for compiles in (1, 2, 2, 2):
+        regions_at_start = len(counted.regions)
+        compile_as_another_process(store, counted)
+        assert len(counted.regions) == compiles
+    assert any(entry.measured.is_given_up for entry in store.entries())
 
 
 def test_a_machine_that_stays_busy_is_asked_a_few_times(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class Attempts:
         except Unmeasurable as reason:
             self.tally.unmeasurable += 1
             _logger.debug("%s cannot be measured: %s", names.formula, reason)
-            self._note_failure(digest, names)
+            self.note_failure(digest, names)
             return None
         except OutOfTime as early:
             # Another compile may have more time for it, unless this one had its whole budget.
@@ -66,17 +66,17 @@ class Attempts:
                 self.postponed.add(digest)
             self.tally.unreached.add(digest)
             if self.count == 1 or is_last:
-                self._note_failure(digest, names, early)
+                self.note_failure(digest, names, early)
             return None
         except Unclear as noise:
             self.tally.unclear += 1
-            self._note_failure(digest, names, noise)
+            self.note_failure(digest, names, noise)
             return None
         except TimedOut as problem:
             self.tally.unmeasurable += 1
             sentence = "measuring %s is given up on this machine (`hlo-dispatch cache clear` forgets that): %s"
             _logger.warning(sentence, names.formula, problem)
-            self._note_failure(digest, names, timed_out_after=problem.seconds)
+            self.note_failure(digest, names, timed_out_after=problem.seconds)
             return None
         except Exception as error:
             self.tally.failures += 1
@@ -91,9 +91,10 @@ class Attempts:
         self.given_up.discard(digest)
         return self.findings.stored(digest, measured)
 
-    def _note_failure(
+    def note_failure(
         self, digest: str, names: Names, unclear: Unclear | None = None, timed_out_after: float = 0.0
     ) -> None:
+        """Count a failed attempt, in the store and for this process."""
         noted = self.findings.failed(
             digest,
             names,

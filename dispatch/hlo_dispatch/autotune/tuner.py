@@ -39,6 +39,8 @@ PROGRAMS_IN_A_TRIAL = 3
 MAX_RESERVED = 0.5
 """Maximum reserved fraction of the remaining time."""
 
+_PROGRAM_NAMES = Names(whole_program_trial.PROGRAM, "", whole_program_trial.ALL_KERNELS)
+
 TuningProgress = Callable[[str, int, int, float], None]
 """Progress callback: what is measured (empty: it is over), regions done, number of regions (0: the whole program),
 remaining seconds."""
@@ -238,7 +240,12 @@ class Tuner:
         is_superfluous = not has_all if is_final else self.budget is None
         known = self.knowledge.get(program)
         is_given_up = known is not None and known.failed_attempts > 0 and self._is_sufficient(known)
-        if is_given_up or not self.timed or is_superfluous or remaining <= 0 or self._attempts.has_ended(program):
+        if is_given_up or not self.timed or is_superfluous or self._attempts.has_ended(program):
+            return
+        if remaining <= 0:
+            # Its regions take longer than two compiles measure: a third one would not end either.
+            if is_final and self._is_resumed and self._had_time:
+                self._attempts.note_failure(program, _PROGRAM_NAMES)
             return
         start = time.perf_counter()
         with exclusive_measurement(self.store.directory, self._deadline) as is_ours:
@@ -255,7 +262,7 @@ class Tuner:
             if measured is None or is_old:
                 measured = self._attempts.attempt(
                     program,
-                    Names(whole_program_trial.PROGRAM, "", whole_program_trial.ALL_KERNELS),
+                    _PROGRAM_NAMES,
                     lambda: self._compared(stock, variants, before, is_final=is_final, is_hurried=is_hurried),
                     is_repeated=not is_final,
                     is_last=self._is_resumed,
