@@ -8,13 +8,13 @@ _FOUR = "b0123f_0123io->b0123f"
 
 CONVOLUTIONS = (
     Case(
-        "integer",
+        "forward",
         "base-dilation",
         "the input is dilated by 2",
         integer_convolution("s8[1,8,8,4]", "s8[3,3,4,8]", "[1,13,13,8]", "size=3x3 lhs_dilate=2x2"),
     ),
     Case(
-        "integer",
+        "forward",
         "dtype-unsupported",
         "weights of u8 no kernel takes",
         integer_convolution(
@@ -27,7 +27,7 @@ CONVOLUTIONS = (
         ),
     ),
     Case(
-        "integer",
+        "forward",
         "layout-unsupported",
         "an operand's integers do not lie as the convolution reads them",
         integer_convolution(
@@ -173,25 +173,25 @@ CONVOLUTIONS = (
         convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,10,10,8]", "size=3x3 stride=2x2 lhs_dilate=3x3"),
     ),
     Case(
-        "integer",
+        "forward",
         "rank-unsupported",
         "4 spatial dimensions; the kernel takes 1 to 3",
         integer_convolution("s8[1,4,4,4,4,2]", "s8[1,1,1,1,2,3]", "[1,4,4,4,4,3]", "size=1x1x1x1", labels=_FOUR),
     ),
     Case(
-        "integer",
+        "forward",
         "batch-groups",
         "batch_group_count is 2",
         integer_convolution("s8[2,8,8,4]", "s8[3,3,4,8]", "[1,6,6,8]", "size=3x3", more=", batch_group_count=2"),
     ),
     Case(
-        "integer",
+        "forward",
         "window-reversal",
         "a window of 3 is read backwards",
         integer_convolution("s8[1,8,8,4]", "s8[3,3,4,8]", "[1,6,6,8]", "size=3x3 rhs_reversal=1x1"),
     ),
     Case(
-        "integer",
+        "forward",
         "negative-padding",
         "padding -1_-1 crops the input",
         integer_convolution("s8[1,8,8,4]", "s8[3,3,4,8]", "[1,4,4,8]", "size=3x3 pad=-1_-1x-1_-1"),

@@ -103,6 +103,12 @@ def test_its_tables_are_read() -> None:
     table = hlo_dispatch.load_tables([FOLDER / "anchors.yaml", FOLDER / "softmax.yaml"])
     assert {"former_dot", "dot"} <= {*table.anchors}
     assert "former_softmax" in {pattern.name for pattern in table.patterns}
+    # Integers were op kinds of their own, whose element types were those of the results.
+    for name, op_kind in (("former_integer_convolution", "forward"), ("former_integer_product", "product")):
+        former, shipped = table.anchors[name], table.anchors[name.removeprefix("former_")]
+        assert former.op_kind == shipped.op_kind == op_kind
+        assert set(former.dtypes) == set(shipped.dtypes) == {"s8", "u8"}
+        assert former.numerics.keys() == shipped.numerics.keys()
 
 
 @pytest.mark.parametrize(

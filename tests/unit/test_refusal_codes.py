@@ -28,9 +28,7 @@ ACCEPTED = {
     "forward": convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,6,6,8]", "size=3x3"),
     "transposed": convolution("f32[1,8,8,4]", "f32[3,3,4,8]", "f32[1,22,22,8]", "size=3x3 pad=1_1x1_1 lhs_dilate=3x3"),
     "weights_gradient": gradient(),
-    "integer": integer_convolution("s8[1,8,8,4]", "s8[3,3,4,8]", "[1,6,6,8]", "size=3x3"),
     "product": dot("f32[4,8]", "f32[8,5]", "f32[4,5]", _MATRICES),
-    "integer_product": dot("s8[4,8]", "s8[8,5]", "s32[4,5]", _MATRICES, behind="ROOT c = f32[4,5] convert(op)"),
     "wrapping_product": dot("s16[4,8]", "s16[8,5]", "s16[4,5]", _MATRICES),
     "narrow_product": dot("f32[4,64]", "s8[64,32]", "f32[4,32]", _MATRICES, "c = f32[64,32] convert(w)", "x, c"),
     "pooling": pooling("f32[1,8,8,4]", "f32[1,7,7,4]", "size=1x2x2x1"),
@@ -50,6 +48,12 @@ ACCEPTED = {
         ROOT r = f32[4,16] negate(op)"""),
 }
 """Op kind → a module whose `op` is taken."""
+OF_INTEGERS = {
+    "forward": integer_convolution("s8[1,8,8,4]", "s8[3,3,4,8]", "[1,6,6,8]", "size=3x3"),
+    "product": dot("s8[4,8]", "s8[8,5]", "s32[4,5]", _MATRICES, behind="ROOT c = f32[4,5] convert(op)"),
+}
+"""Likewise, of integers."""
+CASES = [*ACCEPTED.items(), *OF_INTEGERS.items()]
 
 
 def _other_type(_: Module, op: InstructionProto) -> None:
@@ -82,17 +86,21 @@ MUTATIONS: dict[str, Callable[[Module, InstructionProto], None]] = {
 """Code → what is changed in an instruction that is refused with it then, whatever it computes."""
 
 
-@pytest.mark.parametrize("op_kind", NORMALIZERS)
-def test_it_is_taken(op_kind: str) -> None:
-    kind, found = normalized(parsed(ACCEPTED[op_kind]))
+@pytest.mark.parametrize(("op_kind", "text"), CASES)
+def test_it_is_taken(op_kind: str, text: str) -> None:
+    kind, found = normalized(parsed(text))
     assert kind == op_kind
     assert isinstance(found, Anchor), str(found)
 
 
-@pytest.mark.parametrize("op_kind", NORMALIZERS)
+def test_each_op_kind_has_a_module() -> None:
+    assert ACCEPTED.keys() == NORMALIZERS.keys()
+
+
+@pytest.mark.parametrize(("op_kind", "text"), CASES)
 @pytest.mark.parametrize("code", MUTATIONS)
-def test_it_is_refused(op_kind: str, code: str) -> None:
-    module = parsed(ACCEPTED[op_kind])
+def test_it_is_refused(op_kind: str, text: str, code: str) -> None:
+    module = parsed(text)
     MUTATIONS[code](module, instruction(module, "op"))
     _, found = normalized(module)
     assert isinstance(found, Refusal)

@@ -73,7 +73,7 @@ class Match:
     """Scratch bytes that the table's entry declares; None: no scratch."""
     library_call: LibraryCall | None = None
     """The library call of JAX's program that it replaces; None: it replaces parts of XLA's fusions."""
-    computed_from: tuple[Node, ...] = ()
+    extra_reads: tuple[Node, ...] = ()
     """Values from which operands are computed that the module does not have yet."""
     fused: FusedAnchor | None = None
     """The anchor op and its epilogue; None: a kernel computes all of the match or nothing."""
@@ -108,11 +108,6 @@ class Match:
     def has_static_weights(self) -> bool:
         """Whether the weights of its anchor op are static."""
         return self.fused is not None and self.fused.has_static_weights
-
-    @property
-    def extra_reads(self) -> tuple[Node, ...]:
-        """Values from which operands are computed, where a variant adds instructions that compute them."""
-        return self.computed_from if self.fused is None else self.fused.extra_reads
 
     @property
     def precedence(self) -> int:
@@ -232,6 +227,7 @@ def match_of_anchor(fused: FusedAnchor, kernel: str = "", unfolded: Match | None
         attributes=lambda: dict(fused.attributes),
         numerics=numerics,
         multiply_adds=anchor.multiply_adds,
+        extra_reads=fused.extra_reads,
         fused=fused,
         unfolded=unfolded,
     )

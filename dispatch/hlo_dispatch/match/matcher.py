@@ -22,7 +22,7 @@ from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.match.match import Match, match_of_anchor
 from hlo_dispatch.pattern import Table
-from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS, MAY_BE_GLUE_OPS, OP_KINDS
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, MAY_BE_ANCHORS, MAY_BE_GLUE_OPS, OP_KINDS, SUM_TYPE
 from hlo_dispatch.process.machine import Machine
 
 # Number of instructions above a value among which its anchor op is searched.
@@ -57,9 +57,14 @@ class Matcher:
         return [node for node in found if not (node in static and is_leading_scaling(node))]
 
     def entry_name(self, node: Node) -> str:
-        """The name of the first table entry for `node`; the name of its op kind where the table has none."""
+        """The name of the first table entry for `node` and its element type, or for its op kind; the name of its op
+        kind where the table has none.
+        """
         op_kind = op_kind_of(node, Surroundings(self._graph, self._machine))
-        return next((entry.name for entry in self._entries.get(op_kind, ())), op_kind)
+        entries = self._entries.get(op_kind, ())
+        kind = node.shape.element_type
+        fitting = [entry for entry in entries if any(map(entry.takes, INTEGER_TYPES if kind == SUM_TYPE else (kind,)))]
+        return next((entry.name for entry in (*fitting, *entries)), op_kind)
 
     def match(
         self,
@@ -148,10 +153,15 @@ class Matcher:
         return self._possible_results[node]
 
 
+def _may_give_slice(anchor: Anchor) -> bool:
+    """Whether a kernel may compute just a slice of the result, which none does of integers."""
+    return OP_KINDS[anchor.entry.op_kind].may_give_slice and anchor.source.element_type not in INTEGER_TYPES
+
+
 def _narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> tuple[Anchor, str]:
     """The anchor for the used slice of its result; and where XLA keeps that slice, the reason."""
     users = anchor.node.users
-    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or not OP_KINDS[anchor.entry.op_kind].may_give_slice:
+    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or not _may_give_slice(anchor):
         return anchor, ""
     while True:
         smaller = narrow_to_slice(anchor, is_owned, is_materialized)

@@ -22,6 +22,8 @@ from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.op_kinds import (
     ANCHOR_OPCODES,
     ATTENTION_KERNELS,
+    FORMER_OP_KINDS,
+    INTEGER_TYPES,
     OP_KINDS,
     RECURRENT_KERNELS,
     OpKind,
@@ -143,18 +145,21 @@ class Builder:
             self._check_kernel_takes((*path, "rivals", index), rival, OP_KINDS[op_kind])
         where_dtypes = (*path, "numerics" if entry.dtypes is None else "dtypes")
         dtypes = tuple(entry.numerics if entry.dtypes is None else entry.dtypes)
+        sums = [dtype for dtype in dtypes if dtype in INTEGER_TYPES and OP_KINDS[op_kind].integer_results]
         for index, dtype in enumerate(dtypes):
             key = dtype if entry.dtypes is None else index
             self._one_of((*where_dtypes, key), dtype, ANCHOR_DTYPES, "element type")
-        for dtype in dtypes:
+        for dtype in (*(dtype for dtype in dtypes if dtype not in sums), *("f32" for _ in sums[:1])):
             if dtype not in entry.numerics:
                 advice = f"add {dtype}: {{tolerance: ..., why: ...}}"
                 raise self._error((*path, "numerics"), f"no numerics for {dtype}", advice)
         for dtype in entry.numerics:
-            if dtype not in dtypes:
+            if dtype not in dtypes and not sums:
                 location = self.source.key_location((*path, "numerics", dtype))
                 problem = f"numerics for {dtype!r}, which is not in dtypes"
                 raise self.source.error(location, problem, suggest(dtype, dtypes))
+        if entry.reading in FORMER_OP_KINDS:
+            dtypes = tuple(sorted(INTEGER_TYPES))
         takes_post_ops = POST_OPS in kernels[entry.kernel].attributes
         where = (*path, "epilogues")
         written = entry.epilogues or Epilogues.model_validate({} if takes_post_ops else {"longest_chain": 0})
@@ -176,12 +181,13 @@ class Builder:
     def _op_kind(self, path: Keys, entry: AnchorEntry) -> str:
         """The entry's op kind: the one it names, else the only or default one of its opcode."""
         known, usual = ANCHOR_OPCODES[entry.opcode], default_op_kind(entry.opcode)
-        if entry.reading is not None:
-            self._one_of((*path, "reading"), entry.reading, known, f"op kind of a {entry.opcode}")
+        written = FORMER_OP_KINDS.get(entry.reading or "", entry.reading)
+        if written is not None:
+            self._one_of((*path, "reading"), written, known, f"op kind of a {entry.opcode}")
         elif usual is None:
             advice = f"op kinds of a {entry.opcode}: {', '.join(known)}"
             raise self.source.error(self.source.key_location(path), f"{path[-1]} has no 'reading'", advice)
-        op_kind = OP_KINDS[entry.reading or usual or known[0]]
+        op_kind = OP_KINDS[written or usual or known[0]]
         self._check_kernel_takes((*path, "kernel"), entry.kernel, op_kind)
         return op_kind.name
 

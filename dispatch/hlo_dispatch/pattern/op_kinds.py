@@ -21,15 +21,26 @@ class OpKind(NamedTuple):
     """The cost model of its matches; GLUE_OP: a kernel computes it only between two other calls."""
     is_default: bool = False
     """Whether it is the op kind of an entry that names none."""
-    may_give_integers: bool = False
-    """Whether its kernels may round their results to eight bits."""
-    may_give_sums: bool = False
-    """Whether they may give the sums themselves, in s32."""
+    integer_results: tuple[str, ...] = ()
+    """Element types of results that its kernels give of integers of eight bits, besides those of other sources."""
+    is_exact: bool = False
+    """Whether they compute integers of eight bits as they do everything else, so that an entry need not name them."""
     may_give_slice: bool = False
     """Whether its kernels may compute just the slice of the result that is used."""
 
 
 GLUE_OP = "glue_op"
+
+INTEGER_TYPES = frozenset(("s8", "u8"))
+"""Element types of integers that are multiplied with s8, summed in s32, and numbers behind that."""
+
+INTEGER_WEIGHTS = "s8"
+"""Element type of the weights of such a product or convolution."""
+
+SUM_TYPE = "s32"
+"""Element type of sums of integers."""
+
+_ROUNDED = ("s8", "u8")
 
 OP_KINDS: dict[str, OpKind] = {
     op_kind.name: op_kind
@@ -40,18 +51,10 @@ OP_KINDS: dict[str, OpKind] = {
             ("onednn.convolution", "own.convolution"),
             "an image under moving weights; batch groups and exchanged operands as XLA writes them, too",
             "convolution",
+            integer_results=(*_ROUNDED, SUM_TYPE),
             may_give_slice=True,
         ),
         OpKind("transposed", "convolution", ("onednn.deconvolution",), "the image is dilated", "convolution"),
-        OpKind(
-            "integer",
-            "convolution",
-            ("onednn.convolution",),
-            "image and weights of eight bits, and their sums or numbers of f32 made of these",
-            "convolution",
-            may_give_integers=True,
-            may_give_sums=True,
-        ),
         OpKind(
             "weights_gradient",
             "convolution",
@@ -66,6 +69,7 @@ OP_KINDS: dict[str, OpKind] = {
             "every other product; the default of an entry that names none",
             "product",
             is_default=True,
+            integer_results=_ROUNDED,
             may_give_slice=True,
         ),
         OpKind(
@@ -75,14 +79,6 @@ OP_KINDS: dict[str, OpKind] = {
             "a product whose weights were widened from four or eight bits, with a scale for each column"
             " (and group of what is summed up) or none",
             "weight_only_quantized_matmul",
-        ),
-        OpKind(
-            "integer_product",
-            "dot",
-            ("onednn.matmul",),
-            "a product of integers of eight bits, and numbers of f32 made of the sums",
-            "integer_product",
-            may_give_integers=True,
         ),
         OpKind(
             "wrapping_product",
@@ -97,7 +93,8 @@ OP_KINDS: dict[str, OpKind] = {
             ("onednn.pooling",),
             "a window over space, maximum or sum",
             "pooling",
-            may_give_integers=True,
+            integer_results=_ROUNDED,
+            is_exact=True,
         ),
         OpKind(
             "whole_window",
@@ -151,14 +148,8 @@ def default_op_kind(opcode: str) -> str | None:
     return known[0] if len(known) == 1 else next((name for name in known if OP_KINDS[name].is_default), None)
 
 
-INTEGER_TYPES = frozenset(("s8", "u8"))
-"""Element types of an integer convolution's image; an entry's `dtypes` are those of all other operands."""
-
-INTEGER_WEIGHTS = "s8"
-"""Element type of its weights."""
-
-SUM_TYPE = "s32"
-"""Element type of sums of integers."""
+FORMER_OP_KINDS = {"integer": "forward", "integer_product": "product"}
+"""Op kinds of tables that were written before integers were element types → the op kinds of these."""
 
 WRAPPING_TYPES = frozenset(("s8", "u8", "s16", "s32"))
 """Element types of products of integers whose result stays integer."""

@@ -93,12 +93,16 @@ class AnchorEntry(_Entry):
     )
     formula: Text = Field(description="what it computes, for people")
     dtypes: Annotated[list[Text], Field(min_length=1)] | None = Field(
-        None, description="element types that the kernel reads (it gives one of them, or f32); left out, its numerics'"
+        None,
+        description="element types that the kernel reads, numbers (it gives one of them, or f32) or s8 and u8;"
+        " left out, its numerics'",
     )
     epilogues: Annotated[Epilogues | None, BeforeValidator(_block)] = Field(
         None, description="what may follow inside the kernel, or the name of a block; left out, all that it can take"
     )
-    numerics: dict[Text, NumericsEntry] = Field(description="per element type of what it reads")
+    numerics: dict[Text, NumericsEntry] = Field(
+        description="per element type of what it reads; where that is s8 and u8, of what it gives, f32 at least"
+    )
     priority: int = Field(0, description="order of entries of one op kind, highest first; 0 for the shipped ones")
     origin: Text = Field(description="who computes it, and in which model")
 

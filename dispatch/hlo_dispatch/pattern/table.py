@@ -11,7 +11,7 @@ import numpy as np
 
 from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.formula import Formula
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, OP_KINDS, SUM_TYPE
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, OP_KINDS
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.structure import Pattern
@@ -114,7 +114,7 @@ class AnchorKind:
     alternative_kernels: tuple[str, ...]
     """Kernels for the same attributes, which are tried where speed is measured."""
     dtypes: tuple[str, ...]
-    """Element types that the kernel reads."""
+    """Element types of the source, and of weights that are no integers."""
     activations: tuple[str, ...]
     """Names of activations that the kernel supports as post-ops."""
     binaries: tuple[str, ...]
@@ -122,6 +122,7 @@ class AnchorKind:
     """Maximum number of post-ops."""
     priority: int
     numerics: Mapping[str, Numerics]
+    """By the element types of the result and of what the epilogue reads; of other results of integers, those of f32."""
     formula: str
     origin: str
     location: SourceLocation
@@ -129,13 +130,16 @@ class AnchorKind:
     def describe(self) -> str:
         return f"{self.name} by {' or '.join((self.kernel, *self.alternative_kernels))}"
 
+    def takes(self, element_type: str) -> bool:
+        """Whether the kernel's source may be of this type."""
+        is_exact = element_type in INTEGER_TYPES and OP_KINDS[self.op_kind].is_exact
+        return is_exact or element_type in self.dtypes
+
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; one of floats accumulates in f32 whatever it reads."""
-        if element_type in self.dtypes or (element_type == "f32" and any(dtype in DTYPES for dtype in self.dtypes)):
+        if element_type in self.numerics or (element_type == "f32" and any(dtype in DTYPES for dtype in self.numerics)):
             return True
-        op_kind = OP_KINDS[self.op_kind]
-        is_rounded = element_type in INTEGER_TYPES and op_kind.may_give_integers
-        return is_rounded or (element_type == SUM_TYPE and op_kind.may_give_sums)
+        return element_type in OP_KINDS[self.op_kind].integer_results and any(map(self.takes, INTEGER_TYPES))
 
 
 @dataclass(frozen=True)

@@ -157,13 +157,6 @@ def _weight_only_quantized_matmul(match: Match) -> tuple[bool, str]:
     return True, "XLA writes the widened weights to memory and reads them again; the kernel widens them in registers"
 
 
-def _integer_product(match: Match) -> tuple[bool, str]:
-    arithmetic = match.anchor.multiply_adds
-    if arithmetic < SMALLEST_DOT:
-        return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
-    return True, "oneDNN adds up four products of eight bits at once, and what follows costs no pass of its own"
-
-
 def _wrapping_product(match: Match) -> tuple[bool, str]:
     arithmetic = match.anchor.multiply_adds
     if arithmetic < SMALLEST_DOT:
@@ -186,11 +179,18 @@ def _is_plain(match: Match) -> bool:
     )
 
 
-def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
-    anchor = match.anchor
-    arithmetic = anchor.multiply_adds
+def _product(match: Match, machine: Machine) -> tuple[bool, str]:
+    arithmetic = match.anchor.multiply_adds
     if arithmetic < SMALLEST_DOT:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
+    if match.anchor.source.element_type in INTEGER_TYPES:
+        return True, "oneDNN adds up four products of eight bits at once, and what follows costs no pass of its own"
+    return _product_of_numbers(match, machine)
+
+
+def _product_of_numbers(match: Match, machine: Machine) -> tuple[bool, str]:
+    anchor = match.anchor
+    arithmetic = anchor.multiply_adds
     (rows, _), (columns, _) = anchor.destination[-2:]
     is_vector = min(rows, columns) == 1
     if match.kernel == GEMV_KERNEL:
@@ -231,8 +231,7 @@ MODELS: dict[str, Callable[[Match, str, Machine], tuple[bool, str]]] = {
     "convolution": lambda match, implementation, _: _convolution(match, implementation),
     "pooling": lambda match, _implementation, _machine: _pooling(match),
     "weight_only_quantized_matmul": lambda match, _implementation, _machine: _weight_only_quantized_matmul(match),
-    "integer_product": lambda match, _implementation, _machine: _integer_product(match),
     "wrapping_product": lambda match, _implementation, _machine: _wrapping_product(match),
-    "product": lambda match, _implementation, machine: _dot(match, machine),
+    "product": lambda match, _implementation, machine: _product(match, machine),
 }
 """The cost models that op kinds name (pattern/op_kinds.py)."""

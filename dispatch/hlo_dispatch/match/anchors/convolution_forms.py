@@ -335,7 +335,7 @@ class _Form(NamedTuple):
 
 
 FORMS = (
-    _Form("integer", sums_integers, _read_forward),
+    _Form("forward", sums_integers, _read_forward),
     _Form("weights_gradient", is_weights_gradient, read_weights_gradient),
     _Form("forward", _has_batch_groups, _read_batch_groups),
     _Form("forward", _has_swapped_forward_operands, _read_swapped_forward_operands),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings, sums_integers
+from hlo_dispatch.match.anchors.anchor import Anchor, Surroundings
 from hlo_dispatch.match.anchors.concatenation import is_concatenation, normalize_concatenation
 from hlo_dispatch.match.anchors.convolution_forms import normalize_convolution, op_kind_of_convolution
 from hlo_dispatch.match.anchors.dot import normalize_dot
@@ -49,11 +49,8 @@ def op_kind_of(node: Node, around: Surroundings) -> str:
         return ANCHOR_OPCODES[node.opcode][0]  # the only one
     if is_wrapping_product(node, around):
         return "wrapping_product"
-    if not around.graph.has_narrow_integers:
-        return "product"
-    if sums_integers(node, around):
-        return "integer_product"
-    return "narrow_product" if is_weight_only_quantized_matmul(node, around) else "product"
+    is_quantized = around.graph.has_narrow_integers and is_weight_only_quantized_matmul(node, around)
+    return "narrow_product" if is_quantized else "product"
 
 
 def normalize_anchor(node: Node, entries: Entries, around: Surroundings) -> Anchor | Refusal:
@@ -67,30 +64,24 @@ def normalize_anchor(node: Node, entries: Entries, around: Surroundings) -> Anch
     if isinstance(anchor, Refusal):
         return anchor
     refusal = _unsupported_by_entry(anchor)
-    for entry in others:
-        if refusal is None:
-            break
-        anchor = replace(anchor, entry=entry)
-        refusal = _unsupported_by_entry(anchor)
-    return anchor if refusal is None else refusal
+    if refusal is None:
+        return anchor
+    alternatives = (replace(anchor, entry=entry) for entry in others)
+    return next((found for found in alternatives if _unsupported_by_entry(found) is None), refusal)
 
 
 def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not support what its kernel would read, produce or compute."""
     entry, name = anchor.entry, anchor.node.name
-    views = (
-        anchor.source,
-        *anchor.extra_sources,
-        anchor.weights,
-        anchor.scales,
-        anchor.zeros,
-        anchor.leading_post_op and anchor.leading_post_op.operand,
-    )
-    for view in views:
+    sources = (anchor.source, *anchor.extra_sources)
+    others = (anchor.weights, anchor.scales, anchor.zeros, anchor.leading_post_op and anchor.leading_post_op.operand)
+    for view in (*sources, *others):
         if view is None:
             continue
         kind = view.node.shape.element_type
-        if kind not in entry.dtypes and kind not in _CHECKED_TYPES:
+        if kind in entry.dtypes or entry.takes(kind):
+            continue
+        if view in sources or kind not in _CHECKED_TYPES:
             sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {kind}"
             return Refusal("dtype-unsupported", sentence, view.node.name)
     if not entry.gives(anchor.result.shape.element_type):
@@ -118,8 +109,6 @@ NORMALIZERS: dict[str, Callable[[Node, AnchorKind, Surroundings], Anchor | Refus
     "forward": normalize_convolution,
     "transposed": normalize_convolution,
     "weights_gradient": normalize_convolution,
-    "integer": normalize_convolution,
-    "integer_product": normalize_dot,
     "wrapping_product": normalize_wrapping_product,
     "product": normalize_dot,
     "narrow_product": normalize_weight_only_quantized_matmul,

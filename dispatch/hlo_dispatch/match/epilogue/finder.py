@@ -211,7 +211,7 @@ class EpilogueFinder:
             first = binary.reversed.first
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
-        view = operand_of(user, other, anchor.entry.dtypes)
+        view = operand_of(user, other, anchor.entry.numerics)
         if view is None:
             return _why_no_operand(other, anchor.entry)
         dimensions = _operand_dimensions(view.dimensions, user.shape, destination)
@@ -266,7 +266,7 @@ def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -
 
 def _why_no_operand(other: Node, entry: AnchorKind) -> str:
     """The reason why no kernel can read the other operand of a binary instruction."""
-    if other.shape.element_type not in entry.dtypes:
+    if other.shape.element_type not in entry.numerics:
         return f"the other operand is {other.shape.element_type}, which {entry.name} does not read"
     return "the other operand is not in memory, and writing it there would cost more than it saves"
 

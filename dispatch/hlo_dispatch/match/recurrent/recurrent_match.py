@@ -102,5 +102,5 @@ def match_of_recurrent(
         attributes=call.attributes,
         numerics=numerics,
         multiply_adds=call.multiply_adds,
-        computed_from=tuple(extra_reads),
+        extra_reads=tuple(extra_reads),
     )
