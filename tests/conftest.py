@@ -23,7 +23,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # A test's program is small: its code is made in one piece, by the one processor that a test has.
 os.environ["XLA_FLAGS"] = f"--xla_cpu_parallel_codegen_split_count=1 {os.environ.get('XLA_FLAGS', '')}"
 # What the user's shell says of every program is not said of tests.
-for _name in ("HLO_DISPATCH", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_TABLES"):
+_OF_PROGRAMS = ("", "_POLICY", "_TABLES", "_FREEZE", "_FREEZE_MEMORY")
+for _name in (f"HLO_DISPATCH{_end}" for _end in _OF_PROGRAMS):
     os.environ.pop(_name, None)
 # Nothing of the user's is read or written, and compiling measures nothing unless a test asks for it.
 os.environ["HLO_DISPATCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="hlo_dispatch_tests_")

@@ -24,7 +24,7 @@ import yaml
 
 import hlo_dispatch
 import pages
-from hlo_dispatch.cli.main import app
+from hlo_dispatch.cli.application import app
 from hlo_dispatch.jax_plugin.serializing import serialized_executable
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.vendor.kernels import registrations

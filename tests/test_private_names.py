@@ -18,8 +18,6 @@ READ = {
     "automatic_freezing/test_lasting_site.py": {
         "_bytes",
         "_compile_for",
-        "_compiles",
-        "_is_preparing",
         "_jitted",
         "_sites",
     },

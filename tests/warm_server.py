@@ -23,8 +23,8 @@ def preload() -> None:
     import jaxlib._hlo  # noqa: F401
 
     import hlo_dispatch.api
+    import hlo_dispatch.cli.application
     import hlo_dispatch.cli.doctor
-    import hlo_dispatch.cli.main
     import hlo_dispatch.jax_plugin.hook
     import hlo_dispatch.jax_plugin.tuning  # noqa: F401
 

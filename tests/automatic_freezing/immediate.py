@@ -73,5 +73,5 @@ def jitted(function: Callable[..., Any], services: Services = SERVICES, **option
 def is_frozen(function: JittedFunction) -> bool:
     """Whether the calls of its only structure run frozen."""
     (site,) = function.sites
-    assert not site.failure
+    assert not site.preparation.failure
     return site.program is not None

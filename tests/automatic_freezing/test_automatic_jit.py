@@ -131,22 +131,23 @@ def test_dead_weights_are_freed() -> None:
     p = weights()
     function = frozen(p)
     (site,) = function.sites
-    assert site.bytes >= 0
+    assert site.preparation.bytes >= 0
     del p
     gc.collect()
     assert site.program is None
-    assert site.bytes == 0
+    assert site.preparation.bytes == 0
     q = weights(3.0)
     for number in range(4):
         check(function, q, inputs(number))
     assert is_frozen(function)
 
 
-def test_donated_arguments_are_donated_and_static_results_are_copies() -> None:
+@pytest.mark.parametrize("size", [4, 1 << 15])
+def test_donated_arguments_are_donated_and_static_results_are_copies(size: int) -> None:
     def step(p: dict[str, Any], cache: Any, x: Any) -> Any:
         return p["w"], cache + 1.0, layer(p, x)
 
-    function, p, cache = jitted(step, donate_argnums=1), weights(), jnp.zeros(4)
+    function, p, cache = jitted(step, donate_argnums=1), weights(), jnp.zeros(size)
     for number in range(6):
         before = cache
         w, cache, y = function(p, cache, inputs(number))
@@ -155,19 +156,8 @@ def test_donated_arguments_are_donated_and_static_results_are_copies() -> None:
         np.testing.assert_allclose(y, expected(p, inputs(number)), rtol=2e-5, atol=2e-5)
         w.delete()  # the caller's own copy
     np.testing.assert_array_equal(cache, 6.0)
-    assert is_frozen(function) == (jax.__version_info__ >= (0, 11))
+    assert is_frozen(function) == (size == 4 or jax.__version_info__ >= (0, 11))
     assert is_frozen(function) or "donates" in overview.sentence(function.sites[0])
-
-
-def test_a_donated_state_that_comes_back_is_never_frozen() -> None:
-    def step(p: dict[str, Any], x: Any) -> Any:
-        return p, layer(p, x)
-
-    function, p = jitted(step, donate_argnums=0), weights()
-    for number in range(5):
-        p, y = function(p, inputs(number))
-        np.testing.assert_allclose(y, expected(p, inputs(number)), rtol=2e-5, atol=2e-5)
-    assert not is_frozen(function)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "key", "callback"])
@@ -324,7 +314,7 @@ def test_a_failure_while_preparing_leaves_the_plain_program(caplog: pytest.LogCa
     for number in range(5):
         check(function, p, inputs(number))
     (site,) = function.sites
-    assert "no memory" in site.failure
+    assert "no memory" in site.preparation.failure
     assert "no memory" in overview.sentence(site)
     assert len(caplog.records) == 1
 

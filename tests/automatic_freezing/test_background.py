@@ -26,7 +26,7 @@ while not first.sites or first.sites[0].is_watching and not any(
 ):
     np.testing.assert_array_equal(first(p, x), 0)
     assert time.monotonic() < end, "nothing was decided"
-assert not first.sites[0].failure, first.sites[0].failure
+assert not first.sites[0].preparation.failure, first.sites[0].preparation.failure
 thread = BackgroundThread("test")
 thread.submit(lambda: None)
 child = os.fork()

@@ -15,6 +15,7 @@ import pytest
 from immediate import SERVICES, Later, is_frozen, jitted, no_thread
 
 from hlo_dispatch.automatic_freezing import overview, trial
+from hlo_dispatch.automatic_freezing.call_form import Call
 from hlo_dispatch.automatic_freezing.jit import JittedFunction
 from hlo_dispatch.automatic_freezing.memory_budget import MemoryBudget
 
@@ -184,9 +185,9 @@ def test_no_shape_is_compiled_for_a_program_that_was_replaced() -> None:
     x = inputs(0, 5)
     leaves = jax.tree.leaves(((q, x), {}))
     for _ in range(3):
-        site._compile_for(former, leaves, (q, x), {})
+        site._compile_for(former, Call(leaves, (q, x), {}))
     assert len(site.program.calls) == 1
-    assert not site._compiles
+    assert not site.preparation.compiles
 
 
 def test_without_a_thread_calls_go_on() -> None:
@@ -196,12 +197,12 @@ def test_without_a_thread_calls_go_on() -> None:
         for number in range(5):
             check(function, p, inputs(number))
         assert not is_frozen(function)
-        assert not function.sites[0]._is_preparing
+        assert not function.sites[0].preparation.is_running
         assert "no thread" in overview.sentence(function.sites[0])
     function = jitted(layer, replace(SERVICES, samples=1, when_ready=lambda results, done: False))
     for number in range(8):
         check(function, p, inputs(number))
-    (untimed,) = function.sites[0].trials.values()
+    (untimed,) = function.sites[0].preparation.trials.values()
     assert untimed.seconds == (None, None)
     assert untimed.begin().is_counted, "and no call waits for another"
 
@@ -217,3 +218,34 @@ def test_results_that_never_become_ready_do_not_hold_calls_up(monkeypatch: pytes
     waiting.run()
     assert not is_frozen(function)
     assert "too long" in overview.sentence(function.sites[0])
+
+
+@jax.tree_util.register_pytree_node_class
+class Checked:
+    """A class that takes arrays only."""
+
+    def __init__(self, value: Any) -> None:
+        assert isinstance(value, jax.Array)
+        self.value = value
+
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
+        return (self.value,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, values: Any) -> Checked:
+        return cls(*values)
+
+
+def test_results_of_a_class_that_checks_its_leaves() -> None:
+    function, p = jitted(lambda p, x: Checked(layer(p, x))), weights()
+    for number in range(4):
+        np.testing.assert_allclose(function(p, inputs(number)).value, layer(p, inputs(number)), rtol=2e-5, atol=2e-5)
+    assert is_frozen(function)
+
+
+def test_what_is_not_read_commits_no_results() -> None:
+    device = jax.devices()[0]
+    function, p = jitted(lambda p, x: layer(p, x)), weights() | {"unused": jax.device_put(jnp.ones(500), device)}
+    for number in range(4):
+        assert not function(p, inputs(number)).committed
+    assert is_frozen(function)

@@ -13,7 +13,7 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.api import pipeline
-from hlo_dispatch.cli.main import app
+from hlo_dispatch.cli.application import app
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.literals import literal_of, memory_of
 from hlo_dispatch.ir.module import Module

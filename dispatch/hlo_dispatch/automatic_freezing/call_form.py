@@ -4,10 +4,18 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 import jax
+
+
+class Call(NamedTuple):
+    """The arguments of one call, and their leaves."""
+
+    leaves: list[Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 class CallForm:
@@ -38,6 +46,23 @@ class CallForm:
         numbers = self._numbers_in(args)
         dynamic = tuple(argument for number, argument in enumerate(args) if number not in numbers)
         return dynamic, {name: value for name, value in kwargs.items() if name not in self._names}
+
+    def rebuilding(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]:
+        """A function of leaves that returns such arguments with these leaves; it holds the static arguments only."""
+        count, numbers = len(args), self._numbers_in(args)
+        static = {number: args[number] for number in numbers}
+        static_named = {name: kwargs[name] for name in self._names if name in kwargs}
+        structure = jax.tree.structure(self.without_static(args, kwargs))
+
+        def rebuilt(leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            dynamic, named = structure.unflatten(leaves)
+            rest = iter(dynamic)
+            all_args = tuple(static[number] if number in static else next(rest) for number in range(count))
+            return all_args, {**named, **static_named}
+
+        return rebuilt
 
     def names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """Path of each leaf that `flat` returns."""

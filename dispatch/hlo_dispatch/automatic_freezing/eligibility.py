@@ -12,8 +12,10 @@ from jax.core import Tracer
 
 from hlo_dispatch.freezing.signature import is_key
 
-_IS_DONATION_KEPT = jax.__version_info__ >= (0, 11)
+IS_DONATION_KEPT = jax.__version_info__ >= (0, 11)
 """jaxlib 0.10.2 forgets what is donated where a pass returns a module: memory is not reused."""
+_COPIED_BYTES = 64 << 10
+"""Bytes of donated leaves that may as well be copied: counters, sums of metrics."""
 _UNSUPPORTED = ("in_shardings", "out_shardings", "device", "backend", "inline", "compiler_options")
 
 
@@ -55,8 +57,8 @@ def refusal_of_jaxpr(closed: Any) -> str:
     return ""
 
 
-def refusal_of_donation(donated: Sequence[int]) -> str:
-    """Why a call that donates these arguments is never frozen; empty: it may be."""
-    if donated and not _IS_DONATION_KEPT:
+def refusal_of_donation(donated: Sequence[Any]) -> str:
+    """Why a call that donates these leaves is never frozen; empty: it may be."""
+    if not IS_DONATION_KEPT and sum(getattr(leaf, "nbytes", 0) for leaf in donated) > _COPIED_BYTES:
         return "it donates arguments, which this jaxlib would copy in a frozen program (0.12 does not)"
     return ""

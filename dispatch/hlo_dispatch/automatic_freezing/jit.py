@@ -14,10 +14,11 @@ from typing import Any
 import jax
 
 from hlo_dispatch.automatic_freezing import overview
-from hlo_dispatch.automatic_freezing.call_form import CallForm
+from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
 from hlo_dispatch.automatic_freezing.call_site import CallSite
 from hlo_dispatch.automatic_freezing.eligibility import refusal_of_options
 from hlo_dispatch.automatic_freezing.mode import NEVER, NOW, freeze_mode
+from hlo_dispatch.automatic_freezing.plain_program import plain_program
 from hlo_dispatch.automatic_freezing.services import Services, immediate
 from hlo_dispatch.freezing.signature import trace_state_clean
 
@@ -65,8 +66,11 @@ class JittedFunction:
         self._options, self._services = options, services
         self._form = CallForm(self._jitted)
         self._refusal = refusal_of_options(options) or self._form.refusal
+        self._function = function
         self._sites: dict[Hashable, CallSite] = {}
         self._calls = 0
+        self._forwards = False
+        """Whether there is a plain program that is not JAX's own, which every call with its structure runs."""
         overview.functions.add(self)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -77,18 +81,28 @@ class JittedFunction:
             return self._jitted(*args, **kwargs)
         try:
             leaves, structure = self._form.flat(args, kwargs)
-            site = self._sites.get(structure)
+            call = Call(leaves, args, kwargs)
+            site = self._sites.get(structure) or self._new_site(structure, call)
         except Exception:
             return self._jitted(*args, **kwargs)  # it says what is wrong with the arguments
         if site is None:
-            if len(self._sites) >= _MOST_SITES:
-                return self._jitted(*args, **kwargs)
-            name = getattr(self, "__name__", "function")
-            site = self._sites.setdefault(structure, CallSite(name, self._jitted, self._form, self._services))
-        return site.call(leaves, args, kwargs, is_checked=is_checked)
+            return self._jitted(*args, **kwargs)
+        return site.call(call, is_checked=is_checked)
+
+    def _new_site(self, structure: Hashable, call: Call) -> CallSite | None:
+        """The site of a structure; None: there are too many."""
+        if len(self._sites) >= _MOST_SITES:
+            return None
+        services = self._services
+        plain = plain_program(self._function, self._jitted, self._options, self._form, call, services.smallest_bytes)
+        self._forwards = self._forwards or bool(plain.forwarded)
+        name = getattr(self, "__name__", "function")
+        return self._sites.setdefault(structure, CallSite(name, self._jitted, plain, self._form, services))
 
     @property
     def _is_watching(self) -> bool:
+        if self._forwards:
+            return True
         for site in tuple(self._sites.values()):
             if site.is_watching:
                 return True

@@ -4,6 +4,7 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
+import contextlib
 import operator
 import sys
 import weakref
@@ -11,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hlo_dispatch.automatic_freezing.eligibility import IS_DONATION_KEPT
 from hlo_dispatch.automatic_freezing.traced_call import TracedCall, key_of
 from hlo_dispatch.automatic_freezing.trial import CallTrial
 from hlo_dispatch.errors import FreezeError
@@ -203,6 +205,11 @@ class LeafProgram:
         dynamic = next(iter(calls.values())).call.dynamic if calls else ()
         return calls.get(signature(tuple(leaves[number] for number in dynamic), {}))
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._is_alive
+
     def end(self) -> bool:
         """Drop the arrays, for good; returns whether they were there."""
         was_alive, self._is_alive, self.calls, self._only = self._is_alive, False, {}, None
@@ -231,4 +238,8 @@ class CallProgram:
         """
         result = self._run(leaves, self.call.dynamic)
         self.served += 1
+        if not IS_DONATION_KEPT:
+            for number in self.call.donated:
+                with contextlib.suppress(AttributeError):  # what is no array
+                    leaves[number].delete()
         return result

@@ -19,7 +19,7 @@ functions: weakref.WeakSet[JittedFunction] = weakref.WeakSet()
 def totals() -> tuple[int, int]:
     """Number of the structures of calls that run frozen, and bytes of their preprocessed values."""
     frozen = [site for site in _sites() if site.program is not None]
-    return len(frozen), sum(site.bytes for site in frozen)
+    return len(frozen), sum(site.preparation.bytes for site in frozen)
 
 
 def sentences() -> list[str]:
@@ -30,11 +30,11 @@ def sentences() -> list[str]:
 def sentence(site: CallSite) -> str:
     """`predict: 12 arguments frozen (w, b, …), 1,024 bytes, 3.1 ms instead of 4.2 ms`."""
     if site.program is None:
-        why = site.refusal or site.obstacle or "no arguments have stayed the same objects so far"
+        why = site.refusal or site.preparation.obstacle or "no arguments have stayed the same objects so far"
         return f"{site.name}: not frozen: {why}"
     names = ", ".join(site.names[:3]) + (", …" if len(site.names) > 3 else "")
-    parts = [f"{plural(len(site.names), 'argument')} frozen ({names})", f"{site.bytes:,} bytes"]
-    for trial in list(site.trials.values()):
+    parts = [f"{plural(len(site.names), 'argument')} frozen ({names})", f"{site.preparation.bytes:,} bytes"]
+    for trial in list(site.preparation.trials.values()):
         plain, frozen = trial.seconds
         if plain is not None and frozen is not None:
             parts.append(f"{duration(frozen)} instead of {duration(plain)}")

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from hlo_dispatch.automatic_freezing.eligibility import refusal_of_donation, refusal_of_jaxpr
+from hlo_dispatch.automatic_freezing.eligibility import IS_DONATION_KEPT, refusal_of_donation, refusal_of_jaxpr
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.signature import is_key, signature
 
@@ -37,16 +37,12 @@ class TracedCall:
     """Of the dynamic leaves, under the settings of JAX that it was traced under."""
 
     @classmethod
-    def of(
-        cls, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any], static: Sequence[int]
-    ) -> TracedCall:
-        """Trace a call, which JAX remembers from the caller's own calls of this signature.
+    def of(cls, traced: Any, leaves: Sequence[Any], static: Sequence[int]) -> TracedCall:
+        """A call as JAX has traced it.
 
         Raises:
             FreezeError: its function is never frozen.
-            Exception: what tracing the function raises.
         """
-        traced = jitted.trace(*args, **kwargs)
         closed = traced.jaxpr
         refusal = refusal_of_jaxpr(closed)
         if refusal:
@@ -54,16 +50,16 @@ class TracedCall:
         if len(closed.in_avals) != len(leaves):
             raise FreezeError(f"JAX gives it {len(closed.in_avals)} parameters for {len(leaves)} leaves")
         chosen = set(static)
-        flags = jax.tree.leaves(traced.args_info, is_leaf=lambda node: hasattr(node, "donated"))
+        flags = donated_flags(traced)
         dynamic = tuple(number for number in range(len(leaves)) if number not in chosen)
-        donated = tuple(number for number in dynamic if flags[number].donated)
-        refusal = refusal_of_donation(donated)
+        donated = tuple(number for number in dynamic if flags[number])
+        refusal = refusal_of_donation([leaves[number] for number in donated])
         if refusal:
             raise FreezeError(refusal)
         examples = tuple(_example(leaves[number]) for number in dynamic)
         return cls(
             closed,
-            jax.tree.structure(traced.out_info),
+            traced.out_tree,
             tuple(static),
             dynamic,
             donated,
@@ -79,7 +75,9 @@ class TracedCall:
     def function(self) -> Callable[..., Any]:
         """The call as a function of (static leaves, *dynamic leaves)."""
         evaluated = jaxpr_as_fun(self.closed)
-        donated = tuple(position for position, number in enumerate(self.dynamic) if number in self.donated)
+        donated: tuple[int, ...] = ()
+        if IS_DONATION_KEPT:
+            donated = tuple(position for position, number in enumerate(self.dynamic) if number in self.donated)
 
         def of_leaves(*given: Any) -> Any:
             leaves = dict(zip((*self.dynamic, *self.static), given, strict=True))
@@ -88,6 +86,12 @@ class TracedCall:
         # `freeze` takes over what a jitted function inside donates.
         jitted = jax.jit(of_leaves, donate_argnums=donated)
         return lambda static, *dynamic: jitted(*dynamic, *static)
+
+
+def donated_flags(traced: Any) -> list[bool]:
+    """Whether each leaf of a traced call's arguments is donated."""
+    infos = jax.tree.leaves(traced.args_info, is_leaf=lambda node: hasattr(node, "donated"))
+    return [info.donated for info in infos]
 
 
 def key_of(avals: Any) -> Hashable:

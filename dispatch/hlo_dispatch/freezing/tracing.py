@@ -143,7 +143,7 @@ def traced_module(
     arguments = closed.in_avals[len(frozen) :]
     taken = [aval.str_short(short_dtypes=True) for aval in arguments]
     types = [aval.dtype for aval in closed.in_avals[: len(frozen)]] + [jax.typeof(array).dtype for array in constants]
-    structure = jax.tree.structure(traced.out_info)
+    structure = traced.out_tree
     narrow = dict.fromkeys(sorted(less.narrow), narrowing.dtype) if narrowing is not None else {}
     results = closed.out_avals
     signature = ", ".join(taken)

@@ -14,16 +14,28 @@ from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.process.environment_switches import switch
 
 ENABLE_VARIABLE = "HLO_DISPATCH"
+_is_requested = False
+
+
+def request() -> None:
+    """Have the pass installed when JAX starts, as HLO_DISPATCH=1 does; HLO_DISPATCH=0 still leaves it out.
+
+    Raises:
+        PolicyError: the variable is invalid.
+    """
+    global _is_requested
+    _is_requested = True
+    is_open()
 
 
 def is_open() -> bool:
-    """Whether the environment enables the pass for every JAX program.
+    """Whether the environment enables the pass for every JAX program, or this process asked for it.
 
     Raises:
         PolicyError: the variable is invalid.
     """
     wanted = switch(ENABLE_VARIABLE, PolicyError, zero="programs install the pass themselves", one="every JAX program")
-    return bool(wanted)
+    return _is_requested if wanted is None else wanted
 
 
 @cache
@@ -42,5 +54,6 @@ def initialize() -> None:
 
 
 def _say(problem: str) -> None:
-    setting = f"{ENABLE_VARIABLE}={os.environ.get(ENABLE_VARIABLE, '')}"
+    value = os.environ.get(ENABLE_VARIABLE, "")
+    setting = f"{ENABLE_VARIABLE}={value}" if value or not _is_requested else "hlo-dispatch run"
     logging.getLogger("hlo_dispatch").error("%s, but hlo-dispatch is not installed: %s", setting, problem)

@@ -23,6 +23,7 @@ from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.jax_plugin import cache_key, module_collection, replica_consensus
 from hlo_dispatch.jax_plugin.decision_dependencies import DependencyRecorder
 from hlo_dispatch.jax_plugin.failure_log import FailureLog
+from hlo_dispatch.jax_plugin.jit_replacement import replace_jit, restore_jit
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import tables_or_default
 from hlo_dispatch.pipeline import Pipeline
@@ -84,7 +85,11 @@ _state = _State()
 
 
 def install(
-    tables: Sequence[str | Path] | None = None, policy: str | None = None, platforms: str | Sequence[str] = "cpu"
+    tables: Sequence[str | Path] | None = None,
+    policy: str | None = None,
+    platforms: str | Sequence[str] = "cpu",
+    *,
+    jit: bool = False,
 ) -> None:
     """Install the pass in JAX's compiler; programs compiled from now on are dispatched. Idempotent.
 
@@ -94,6 +99,8 @@ def install(
             "stored" (nothing is measured), "heuristic", "always" or "never"; None: what HLO_DISPATCH_POLICY says, or
             "measure".
         platforms: only "cpu" for now.
+        jit: put `hlo_dispatch.jit` in `jax.jit`'s place, for functions that are jitted from now on outside of JAX's own
+            modules; `uninstall` puts JAX's back.
 
     Raises:
         TableError, PolicyError: nothing changes then.
@@ -104,6 +111,8 @@ def install(
     settings = _Settings.make(tables, policy)
     registration.register(settings.handlers)
     _apply_settings(settings, is_decided=True)
+    if jit:
+        replace_jit()
 
 
 def install_from_environment() -> None:
@@ -123,6 +132,7 @@ def install_from_environment() -> None:
 
 def uninstall() -> None:
     """Uninstall the pass; programs compiled from now on are stock XLA's. Idempotent."""
+    restore_jit()
     _apply_settings(None, is_decided=True)
 
 
