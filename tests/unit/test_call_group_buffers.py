@@ -31,6 +31,19 @@ def test_overlapping_live_ranges_have_disjoint_buffers(live_ranges: list[LiveRan
 
 
 @given(live_ranges())
+def test_the_largest_first_each_at_the_lowest_free_offset(live_ranges: list[LiveRange]) -> None:
+    offsets: dict[int, int] = {}
+    for number in sorted(range(len(live_ranges)), key=lambda number: (-live_ranges[number].bytes, number)):
+        live_range, lowest = live_ranges[number], 0
+        for begin, other in sorted((offsets[n], n) for n in offsets if live_ranges[n].overlaps(live_range)):
+            if lowest + live_range.bytes <= begin:
+                break
+            lowest = max(lowest, begin + -(-live_ranges[other].bytes // ALIGNMENT) * ALIGNMENT)
+        offsets[number] = lowest
+    assert assign_buffers(live_ranges).offsets == tuple(offsets[number] for number in range(len(live_ranges)))
+
+
+@given(live_ranges())
 def test_no_more_memory_than_all_of_them_need(live_ranges: list[LiveRange]) -> None:
     rounded = [-(-live_range.bytes // ALIGNMENT) * ALIGNMENT for live_range in live_ranges]
     assert assign_buffers(live_ranges).bytes <= sum(rounded)

@@ -124,3 +124,15 @@ def test_a_new_opcode_is_known_when_an_edit_is_committed() -> None:
     editor.last().make("copy", module.entry.instructions[1].shape, module.entry.instructions[1].id)
     commit(module, [editor])
     assert "copy" in module.opcodes
+
+
+def test_opcodes_of_a_computation_are_those_after_an_edit() -> None:
+    module = parsed(BRANCHES)
+    others = [identifier for identifier in module.computations if identifier != module.entry.id]
+    before = [module.opcodes_of(identifier) for identifier in others]
+    assert "copy" not in module.opcodes_of(module.entry.id)
+    editor = Editor(module, module.entry)
+    editor.last().make("copy", module.entry.instructions[1].shape, module.entry.instructions[1].id)
+    commit(module, [editor])
+    assert module.opcodes_of(module.entry.id) == {instruction.opcode for instruction in module.entry.instructions}
+    assert [module.opcodes_of(identifier) for identifier in others if identifier in module.computations] == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -46,27 +46,45 @@ def assign_buffers(live_ranges: Sequence[LiveRange], reused: Mapping[int, int] =
         else:
             buffers.append(number)
             merged[number] = replace(live_range)
-    offsets: dict[int, int] = {}
-    end = 0
+    placed = _PlacedBuffers()
     for number in sorted(merged, key=lambda number: (-merged[number].bytes, number)):
-        offsets[number] = _lowest_free_offset(merged[number], offsets, merged)
-        end = max(end, offsets[number] + padded(merged[number].bytes))
-    return BufferAssignment(tuple(offsets[buffer] for buffer in buffers), end)
+        placed.add(number, merged[number])
+    return BufferAssignment(tuple(placed.offsets[buffer] for buffer in buffers), placed.end)
 
 
-def _lowest_free_offset(live_range: LiveRange, offsets: Mapping[int, int], live_ranges: Mapping[int, LiveRange]) -> int:
-    """The lowest offset at which no overlapping live range has its buffer."""
-    occupied = sorted(
-        (offset, padded(live_ranges[other].bytes))
-        for other, offset in offsets.items()
-        if live_ranges[other].overlaps(live_range)
-    )
-    lowest = 0
-    for begin, size in occupied:
-        if lowest + live_range.bytes <= begin:
-            break
-        lowest = max(lowest, begin + size)
-    return lowest
+class _PlacedBuffers:
+    """The buffers that have an offset."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        self.end = 0
+        self._live_ranges: dict[int, LiveRange] = {}
+        self._live_at: dict[int, list[int]] = {}
+        """Position → the buffers that are live there."""
+        self._begin_at: dict[int, list[int]] = {}
+        """Position → the buffers that are live from there on."""
+
+    def add(self, number: int, live_range: LiveRange) -> None:
+        """Place a buffer at the lowest offset at which no overlapping live range has its own."""
+        lowest = 0
+        for begin, size in sorted(self._occupied(live_range)):
+            if lowest + live_range.bytes <= begin:
+                break
+            lowest = max(lowest, begin + size)
+        self.offsets[number], self._live_ranges[number] = lowest, live_range
+        self.end = max(self.end, lowest + padded(live_range.bytes))
+        self._begin_at.setdefault(live_range.first, []).append(number)
+        for position in range(live_range.first, live_range.last + 1):
+            self._live_at.setdefault(position, []).append(number)
+
+    def _occupied(self, live_range: LiveRange) -> Iterator[tuple[int, int]]:
+        """(offset, size) of the buffers that must not be shared."""
+        others = list(self._live_at.get(live_range.first, ()))
+        for position in range(live_range.first + 1, live_range.last + 1):
+            others += self._begin_at.get(position, ())
+        for other in others:
+            if (placed := self._live_ranges[other]).overlaps(live_range):
+                yield self.offsets[other], padded(placed.bytes)
 
 
 def padded(size: int) -> int:

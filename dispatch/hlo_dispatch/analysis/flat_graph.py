@@ -103,8 +103,15 @@ class FlatGraph:
         self.applied: dict[int, str] = {}
         """Id of a computation → the opcode that it applies to its two parameters (match/reduction.py), once known."""
 
+        self.messages: dict[int, bytes] = {}
+        """Id of a computation that was read → its serialized message."""
+
         def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
-            return _message_and_instructions(module.computations[identifier])
+            found = module.computations[identifier]
+            message = self.messages.get(identifier)
+            if message is None:
+                message = self.messages[identifier] = found.SerializeToString()
+            return message, found.instructions[:]
 
         try:
             (
@@ -116,7 +123,7 @@ class FlatGraph:
                 self.root,
                 self.shapes,
             ) = native().flat_graph(
-                *_message_and_instructions(computation),
+                *called(computation.id),
                 called,
                 shape_of_serialized,
                 _rearranged,
@@ -145,6 +152,7 @@ class FlatGraph:
 
         Nothing may use the graph afterwards.
         """
+        self.messages = {}
         for node in self.nodes:
             node.users = []
 
@@ -164,10 +172,6 @@ def flat_graphs(module: Module) -> Generator[Callable[[int], FlatGraph]]:
     finally:
         for graph in graphs.values():
             graph.break_reference_cycles()
-
-
-def _message_and_instructions(computation: ComputationProto) -> tuple[bytes, list[InstructionProto]]:
-    return computation.SerializeToString(), computation.instructions[:]
 
 
 def _rearranged(instruction: InstructionProto, source: Shape) -> tuple[InstructionProto, InstructionProto, Shape]:

@@ -17,8 +17,7 @@ _IN_PLACE = UPDATES | frozenset("async-start async-update call conditional sort 
 def writes_in_place(module: Module, instruction: InstructionProto) -> bool:
     """Whether the instruction may overwrite an operand that XLA has not copied for it."""
     if instruction.opcode == "fusion":
-        fused = module.computations[instruction.called_computation_ids[0]]
-        return any(inner.opcode in UPDATES for inner in fused.instructions[:])
+        return not UPDATES.isdisjoint(module.opcodes_of(instruction.called_computation_ids[0]))
     return instruction.opcode in _IN_PLACE or len(instruction.output_operand_aliasing) > 0
 
 

@@ -32,14 +32,15 @@ def executions(module: Module) -> Mapping[int, float]:
     1 outside of loops, the product of the trip counts of all loops around it inside, infinite where one is unknown.
     """
     found: dict[int, float] = {}
-    has_control_flow = not module.opcodes.isdisjoint(CONTROL_FLOW)
     pending = [(module.entry.id, 1.0)]
     while pending:
         identifier, times = pending.pop()
         if times <= found.get(identifier, 0.0):
             continue
         found[identifier] = times
-        for instruction in module.computations[identifier].instructions[:] if has_control_flow else ():
+        if module.opcodes_of(identifier).isdisjoint(CONTROL_FLOW):
+            continue
+        for instruction in module.computations[identifier].instructions[:]:
             if instruction.opcode in CONTROL_FLOW:
                 trips = trip_count(instruction) if instruction.opcode == "while" else 1
                 inner = times * (math.inf if trips is None else max(trips, 1))

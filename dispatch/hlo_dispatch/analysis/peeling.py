@@ -23,7 +23,8 @@ INSERTED_COPY = "kept-copy"
 """The opcode of a copy of copy insertion in a flat graph."""
 
 PEEL_BITCASTS: PeelingPolicy = frozenset(("bitcast",))
-PEEL_SHAPES: PeelingPolicy = PEEL_BITCASTS | {"copy", "reshape"}
+PEEL_COPIES: PeelingPolicy = frozenset(("copy",))
+PEEL_SHAPES: PeelingPolicy = PEEL_BITCASTS | PEEL_COPIES | {"reshape"}
 PEEL_LAYOUTS: PeelingPolicy = PEEL_SHAPES | {"transpose"}
 """The same elements in another order or shape."""
 PEEL_WIDENING: PeelingPolicy = frozenset((WIDENING,))

@@ -229,7 +229,7 @@ def commit(module: Module, editors: Collection[Editor]) -> set[int]:
                 order[new.id] = len(order)
         order[computation.id] = len(order)
     added = frozenset[str]().union(*map(_added_opcodes, editors))
-    module.index(added)
+    module.index(added, drafts)
     reached = module.reached()
     for place in reversed(range(len(computations))):
         if computations[place].id not in reached:

@@ -7,7 +7,7 @@ exception, which costs more than the iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from google.protobuf.message import DecodeError
@@ -40,6 +40,8 @@ class Module:
         self.computations = Computations()
         """By id, callees before callers."""
         self._opcodes: frozenset[str] | None = None
+        self._opcodes_of: dict[int, frozenset[str]] = {}
+        """Id of a computation → its opcodes, where they are known."""
         self._source: bytes | None = None
         """The message as it was parsed; None: it has changed, or was never in this form."""
         self._control_flow: list[tuple[ComputationProto, bool]] | None = None
@@ -109,8 +111,16 @@ class Module:
             self._names = self._names or names
             self._opcodes = frozenset(opcodes)
         elif self._opcodes is None:
-            self._opcodes = frozenset({instruction.opcode for instruction in self.instructions})
+            self._opcodes = frozenset[str]().union(*map(self.opcodes_of, self.computations))
         return self._opcodes
+
+    def opcodes_of(self, identifier: int) -> frozenset[str]:
+        """The opcodes of a computation's instructions, without those inside fusions."""
+        found = self._opcodes_of.get(identifier)
+        if found is None:
+            found = frozenset([instruction.opcode for instruction in self.computations[identifier].instructions[:]])
+            self._opcodes_of[identifier] = found
+        return found
 
     def control_flow_computations(self) -> Sequence[tuple[ComputationProto, bool]]:
         """The entry and every computation reached from it through while, conditional and call, callees first.
@@ -135,18 +145,25 @@ class Module:
             if identifier in small and (small[identifier] or not is_small):
                 continue
             small[identifier] = is_small
-            for instruction in self.computations[identifier].instructions[:] if has_control_flow else ():
+            if not has_control_flow or self.opcodes_of(identifier).isdisjoint(CONTROL_FLOW):
+                continue
+            for instruction in self.computations[identifier].instructions[:]:
                 if instruction.opcode in CONTROL_FLOW:
                     inner = is_small or is_small_call(instruction)
                     pending += [(called, inner) for called in instruction.called_computation_ids[:]]
         return small
 
-    def index(self, added: AbstractSet[str] | None = None) -> None:
+    def index(self, added: AbstractSet[str] | None = None, changed: Collection[int] = ()) -> None:
         """Update what is known of the message, which has changed.
 
         Args:
             added: opcodes of the instructions that are new; None: unknown.
+            changed: ids of the computations that are not what they were, where the opcodes are known.
         """
+        if added is None:
+            self._opcodes_of = {}
+        for identifier in changed:
+            self._opcodes_of.pop(identifier, None)
         self.computations = Computations({c.id: c for c in self.proto.computations[:]})
         self._opcodes = None if added is None or self._opcodes is None else self._opcodes | added
         self._control_flow = self._source = None
@@ -156,7 +173,10 @@ class Module:
         found = {self.proto.entry_computation_id}
         pending = list(found)
         while pending:
-            for instruction in self.computations[pending.pop()].instructions[:]:
+            identifier = pending.pop()
+            if self.opcodes_of(identifier) <= CALLS_NOTHING:
+                continue
+            for instruction in self.computations[identifier].instructions[:]:
                 for called in () if instruction.opcode in CALLS_NOTHING else instruction.called_computation_ids[:]:
                     if called not in found:
                         found.add(called)

@@ -25,6 +25,7 @@ LEAST_BYTES = 16 << 20
 NAME = "huge_pages"
 """What the instruction is called, or begins with."""
 _WITHOUT_WORK = frozenset("bitcast constant get-tuple-element parameter tuple".split())
+_WITHOUT_NEW_VALUES = _WITHOUT_WORK | {"while"}
 
 
 def advise_huge_pages(module: Module, _: PassContext) -> set[int]:
@@ -48,14 +49,22 @@ def advise_huge_pages(module: Module, _: PassContext) -> set[int]:
 
 
 def _most_bytes(module: Module) -> int:
-    """An upper bound of the bytes of all buffers: that every value has its own."""
-    return sum(
-        shape_of(shape).bytes
-        for computation, _ in module.control_flow_computations()
-        for instruction in computation.instructions[:]
-        if instruction.opcode not in _WITHOUT_WORK
-        for shape in result_shapes(instruction)
-    )
+    """An upper bound of the bytes of all buffers: that every value has its own, except for loops, whose state is that
+    of their operand, and what a computation gives its caller, who has the buffers."""
+    total = 0
+    for computation, _ in module.control_flow_computations():
+        by_id = {instruction.id: instruction for instruction in computation.instructions[:]}
+        if computation.id != module.entry.id:
+            root = by_id.pop(computation.root_id)
+            for result in root.operand_ids[:] if root.opcode == "tuple" else ():
+                by_id.pop(result, None)
+        total += sum(
+            shape_of(shape).bytes
+            for instruction in by_id.values()
+            if instruction.opcode not in _WITHOUT_NEW_VALUES
+            for shape in result_shapes(instruction)
+        )
+    return total
 
 
 def _has_kernel_call(computation: ComputationProto) -> bool:

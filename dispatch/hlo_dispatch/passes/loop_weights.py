@@ -26,7 +26,9 @@ def find_loop_weights(module: Module, context: PassContext) -> set[int]:
     """Find the weights of each long loop, and what is static by them; changes nothing."""
     graphs = {graph.computation.id: graph for graph, _ in context.graphs}
     for caller, small in context.graphs if "while" in module.opcodes else ():
-        for loop in () if small else list(caller.instruction_of.values()):
+        if small or "while" not in module.opcodes_of(caller.computation.id):
+            continue
+        for loop in caller.instruction_of.values():
             if loop.opcode != "while" or (trip_count(loop) or 0) < LEAST_TRIPS:
                 continue
             body = graphs[loop.called_computation_ids[0]]

@@ -31,7 +31,9 @@ def narrow_stacks(module: Module, context: PassContext) -> set[int]:
     changed: set[int] = set()
     loops: list[tuple[int, int]] = []
     for computation, is_small in module.control_flow_computations() if "while" in module.opcodes else ():
-        by_id = {} if is_small else {instruction.id: instruction for instruction in computation.instructions[:]}
+        if is_small or "while" not in module.opcodes_of(computation.id):
+            continue
+        by_id = {instruction.id: instruction for instruction in computation.instructions[:]}
         loops += [
             (computation.id, instruction.id)
             for instruction in by_id.values()

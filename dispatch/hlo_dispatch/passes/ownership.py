@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from copy import copy
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.match.match import Match
+
+
+class RecordedMembership:
+    """Membership in a set, a predicate that records what it is asked."""
+
+    __slots__ = ("asked", "members")
+
+    def __init__(self, members: AbstractSet[Node], asked: set[Node]) -> None:
+        self.members, self.asked = members, asked
+
+    def __call__(self, node: Node) -> bool:
+        self.asked.add(node)
+        return node in self.members
 
 
 class InstructionOwnership:

@@ -21,7 +21,7 @@ from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder, StructuralMatches
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.passes.glue_ops import REASON, find_glue_ops
-from hlo_dispatch.passes.ownership import InstructionOwnership
+from hlo_dispatch.passes.ownership import InstructionOwnership, RecordedMembership
 from hlo_dispatch.pattern.table import Attention, Recurrent
 from hlo_dispatch.selection.candidate import Candidate, KernelSupportQuery
 from hlo_dispatch.selection.decide import Decision
@@ -259,14 +259,9 @@ class _Planner:
     def _match_and_asked(self, node: Node) -> tuple[Match | Refusal, set[Node]]:
         """An anchor's match, and the instructions on whose ownership it depends."""
         asked: set[Node] = set()
-
-        def recorded(extended: set[Node]) -> Callable[[Node], bool]:
-            note, contains = asked.add, extended.__contains__
-            return lambda other: note(other) or contains(other)
-
-        return self._matcher.match(
-            node, recorded(self._ownership.owned), recorded(self._ownership.materialized), self._results
-        ), asked
+        owned = RecordedMembership(self._ownership.owned, asked)
+        materialized = RecordedMembership(self._ownership.materialized, asked)
+        return self._matcher.match(node, owned, materialized, self._results), asked
 
     def _decide(self, node: Node, match: Match) -> Decision:
         decision = self._decide_on(match)

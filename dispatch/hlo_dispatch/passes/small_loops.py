@@ -41,6 +41,8 @@ def gather_small_loops(module: Module, context: PassContext) -> set[int]:
         if caller.id in seen:
             continue
         seen.add(caller.id)
+        if module.opcodes_of(caller.id).isdisjoint(CONTROL_FLOW):
+            continue
         loops = [i for i in caller.instructions[:] if i.opcode == "while" and _is_small(module, i, context)]
         if loops:
             editors.append(_gathered(module, caller, loops))

@@ -39,7 +39,8 @@ def update_stacks_in_place(module: Module, context: PassContext) -> set[int]:
     loops = [
         (computation.id, instruction.id)
         for computation, is_small in (module.control_flow_computations() if "while" in module.opcodes else ())
-        for instruction in (() if is_small else computation.instructions[:])
+        if not is_small and "while" in module.opcodes_of(computation.id)
+        for instruction in computation.instructions[:]
         if instruction.opcode == "while" and _may_have_stacks(instruction)
     ]
     for computation, loop in loops:

@@ -14,7 +14,7 @@ at once, and values further up. For every buffer that a created instruction read
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache, partial
+from functools import cache
 
 from hlo_dispatch.analysis.buffer_uses import BufferUses
 from hlo_dispatch.analysis.in_place_updates import operand_updated_in_place
@@ -162,7 +162,7 @@ class _HazardResolver:
         readers = [reader for element in elements for reader in self._uses.readers(element) if reader != root.id]
         if definer not in self._editor.created and not any(reader in self._editor.created for reader in readers):
             return
-        later_readers = self._readers_after(readers, definer, reachability())
+        later_readers = self._readers_after(readers, definer, reachability)
         if later_readers == [definer] and self._updates_in_place(definer, elements):
             return
         if not later_readers:
@@ -181,14 +181,21 @@ class _HazardResolver:
         else:
             self._editor.set_operand(root.id, result, copy.id)
 
-    def _readers_after(self, readers: list[int], definer: int, reachability: ReachabilityMap) -> list[int]:
+    def _readers_after(
+        self, readers: list[int], definer: int, reachability: Callable[[], ReachabilityMap]
+    ) -> list[int]:
         """Readers that may run after the definer; the definer itself only where it is created."""
-        # The only definer that is no target is a copy for another element of this result.
-        known = reachability.is_target(definer)
-        runs_before = (
-            partial(reachability.reaches, target=definer) if known else ancestors(self._protos, definer).__contains__
-        )
-        return [r for r in readers if not runs_before(r) and (r != definer or r in self._editor.created)]
+        proto = self._protos[definer]
+        before = {definer, *proto.operand_ids[:], *proto.control_predecessor_ids[:]}
+        # Most readers are the definer or right before it, which takes no search.
+        if not before.issuperset(readers):
+            known = reachability()
+            # The only definer that is no target is a copy for another element of this result.
+            if known.is_target(definer):
+                before.update(r for r in readers if known.reaches(r, definer))
+            else:
+                before |= ancestors(self._protos, definer)
+        return [r for r in readers if r not in before or (r == definer and r in self._editor.created)]
 
     def _updates_in_place(self, definer: int, elements: set[int]) -> bool:
         """Whether the definer reads the buffer only as an in-place update, whose elements it does not read."""

@@ -12,9 +12,11 @@ import numpy as np
 
 from hlo_dispatch.analysis.counted_loop import CountedLoop
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
+from hlo_dispatch.analysis.loop_nest import trip_count
+from hlo_dispatch.analysis.peeling import PEEL_COPIES, peel_instruction
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.match.elementwise_points import (
     ElementwisePoints,
@@ -80,14 +82,34 @@ def _may_be_recurrent(module: Module, loop: InstructionProto) -> bool:
     if not module.opcodes >= _NEEDED:
         return False
     missing = set(_NEEDED)
-    pending = [_body_of(module, loop)]
+    body = _body_of(module, loop)
+    pending = [body]
     while pending and missing:
-        for instruction in module.computations[pending.pop()].instructions[:]:
-            opcode = instruction.opcode
-            missing.discard(opcode)
-            if opcode == "fusion":
-                pending += instruction.called_computation_ids[:]
-    return not missing
+        identifier = pending.pop()
+        opcodes = module.opcodes_of(identifier)
+        missing -= opcodes
+        if "fusion" in opcodes:
+            for instruction in module.computations[identifier].instructions[:]:
+                if instruction.opcode == "fusion":
+                    pending += instruction.called_computation_ids[:]
+    return not missing and _may_have_inputs(module.computations[body], loop)
+
+
+def _may_have_inputs(body: ComputationProto, loop: InstructionProto) -> bool:
+    """Whether the body hands on an array that has a slice for each step."""
+    trips = trip_count(loop)
+    stacks = [n for n, shape in enumerate(loop.shape.tuple_shapes[:]) if trips in shape.dimensions[:]]
+    if trips is None or not stacks:
+        return False
+    by_id = {instruction.id: instruction for instruction in body.instructions[:]}
+    root = by_id[body.root_id]
+    if root.opcode != "tuple":
+        return False
+    for number in stacks:
+        value = peel_instruction(by_id[root.operand_ids[number]], PEEL_COPIES, by_id)
+        if value.opcode == "get-tuple-element" and value.tuple_index == number:
+            return True
+    return False
 
 
 def _read(entry: Recurrent, node: Node, loop: CountedLoop) -> Match | Refusal | None:

@@ -34,7 +34,8 @@ def move_accumulations(module: Module, context: PassContext) -> set[int]:
         return changed
     # Callees precede callers.
     for caller in [computation.id for computation, _ in module.control_flow_computations()]:
-        for loop in [i.id for i in module.computations[caller].instructions[:] if _may_accumulate(module, i)]:
+        loops = module.computations[caller].instructions[:] if "while" in module.opcodes_of(caller) else ()
+        for loop in [i.id for i in loops if i.opcode == "while" and _may_accumulate(module, i)]:
             with contextlib.suppress(RewriteUnsupported), flat_graphs(module) as graph_of:
                 if (drafts := _drafts(module, graph_of, caller, loop, context.threads)) is not None:
                     context.keep_stock(module)
@@ -44,8 +45,8 @@ def move_accumulations(module: Module, context: PassContext) -> set[int]:
 
 
 def _may_accumulate(module: Module, instruction: InstructionProto) -> bool:
-    """Whether an instruction is a counted loop with an element that an addition may have replaced."""
-    if instruction.opcode != "while" or trip_count(instruction) is None:
+    """Whether a loop is a counted one with an element that an addition may have replaced."""
+    if trip_count(instruction) is None:
         return False
     body = module.computations[instruction.called_computation_ids[0]]
     by_id = {inner.id: inner for inner in body.instructions[:]}
@@ -63,7 +64,7 @@ def _adds(module: Module, instruction: InstructionProto) -> bool:
     opcode = instruction.opcode
     if opcode != "fusion":
         return opcode == "add"
-    opcodes = {i.opcode for i in module.computations[instruction.called_computation_ids[0]].instructions[:]}
+    opcodes = module.opcodes_of(instruction.called_computation_ids[0])
     return "add" in opcodes and "dynamic-update-slice" not in opcodes
 
 
