@@ -6,10 +6,12 @@ import importlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import family_attention
 import family_concat
+import family_cumulative
 import family_gemm
 import family_narrow_product
 import family_pack
@@ -29,6 +31,8 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
     "own.sort": family_sort.pairs, "own.sort_with_places": family_sort.pairs, "own.top_k": family_sort.largest,
+} | {
+    f"own.cumulative_{name}": partial(family_cumulative.pairs, name) for name in family_cumulative.FUNCTIONS
 }  # fmt: skip
 _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
 

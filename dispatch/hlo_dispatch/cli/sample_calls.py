@@ -122,6 +122,12 @@ def _largest(dtype: str) -> dict[str, Any]:
     return {"type": dtype} | {f"values_{key}": value for key, value in _rows([8, 32000]).items()} | found
 
 
+def _lines(dtype: str) -> dict[str, Any]:
+    """Lines of numbers behind one another."""
+    lines = {"dims": [8, 4096, 1], "strides": [4096, 1, 1]}
+    return {"type": dtype} | {f"{role}_{key}": value for role in ("src", "dst") for key, value in lines.items()}
+
+
 def _rows(dims: list[int]) -> dict[str, list[int]]:
     return {"dims": dims, "strides": [dims[1], 1]}
 
@@ -188,6 +194,7 @@ SAMPLES = (
     Sample(_LOW[:2], _logits),
     Sample(_LOW[:1], _sorts),
     Sample(_LOW[:1], _largest),
+    Sample(("f32", "f64"), _lines),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),

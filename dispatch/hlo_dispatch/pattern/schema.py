@@ -162,7 +162,9 @@ class PatternEntry(_Entry):
 
 class RoutineEntry(_Entry):
     formula: Text = Field(description="what it computes, for people")
-    opcode: Literal["custom-call", "dot", "fft", "sort"] = Field("custom-call", description="the HLO opcode")
+    opcode: Literal["custom-call", "dot", "fft", "reduce-window", "sort"] = Field(
+        "custom-call", description="the HLO opcode"
+    )
     targets: dict[Text, Text] = Field({}, description="per element type: the custom-call's target as JAX writes it")
     kernels: Annotated[list[KernelName], Field(min_length=1)] = Field(description="the kernels that compute it")
     operands: Annotated[dict[Name, Literal["matrix", "array", "vector"]], Field(min_length=1)] = Field(

@@ -32,6 +32,8 @@ FEWEST_SIDES = 64
 FEWEST_IN_LANES = 16
 # The rows of a matrix that our own LU takes: it keeps columns in registers.
 MOST_LU_ROWS = 64
+# XLA accumulates so many elements in some microseconds, as many as a call takes.
+FEWEST_ACCUMULATED = 1 << 11
 # A row of so many keys is sorted by digits in some 20 µs (two cores of a Xeon, jax 0.10.2 and 0.12.0.1).
 SHORTEST_SORTED = 1 << 11
 # Routines whose arithmetic costs far more than any copy.
@@ -83,6 +85,14 @@ def _sort(match: Match, _: Machine) -> tuple[bool, str]:
     if match.name == "top_k":
         return True, "the kernel reads a row by vectors, and keeps what is above a bound"
     return True, "XLA calls a comparison for each two keys; the kernel compares none"
+
+
+def _cumulative(match: Match, _: Machine) -> tuple[bool, str]:
+    """The verdict for cumulative sums and their like."""
+    elements = math.prod(match.operands["src"].sizes)
+    if elements < FEWEST_ACCUMULATED:
+        return False, f"{elements:,} elements are too few for a gain"
+    return True, "XLA accumulates in several passes; the kernel reads and writes memory once"
 
 
 def _small(match: Match, machine: Machine) -> tuple[bool, str] | None:
@@ -147,7 +157,9 @@ def _has_few_sides(match: Match) -> bool:
 
 _BY_OPCODE = {"dot": _product, "fft": _transform, "sort": _sort}
 """Opcode of routines that are no factorization → their verdict."""
-_BY_NAME = {"top_k": _sort}
+_BY_NAME = {"top_k": _sort} | {
+    f"cumulative_{name}": _cumulative for name in ("sum", "product", "maximum", "minimum", "logsumexp")
+}
 
 
 def _sides(match: Match) -> int:

@@ -1,4 +1,5 @@
-"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …), of sorts, and of XLA's TopK.
+"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …), of sorts, of XLA's TopK, and of
+cumulative sums (cumulative.py).
 
 A match also covers the copies around the call: XLA copies every matrix into column-major order and back, and a kernel
 reads and writes either order. Operands are therefore peeled, and results are the values behind those copies. Cholesky's
@@ -20,6 +21,7 @@ from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.match.match import LibraryCall, Match
+from hlo_dispatch.match.routines.cumulative import find_cumulative, match_of_cumulative
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
 from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows, sorts_rows
@@ -40,12 +42,18 @@ class RoutineFinder:
                 self._by_opcode.setdefault(routine.opcode, []).append(routine)
         self._factored = frozenset(name for routine in table.routines for name in routine.factors_of)
         self.opcodes = frozenset(routine.opcode for routine in table.routines)
+        self._cumulative = {routine.name: routine for routine in self._by_opcode.pop("reduce-window", ())}
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, Match | Refusal]]:
         """Every routine of `graph` in program order, or the refusal for it."""
         unmaterialized: set[Node] = set()
         factors: set[Node] = set()
         for node in graph.nodes:
+            if node.opcode == "reduce-window":
+                if node not in unmaterialized and (match := self._cumulative_at(node, graph)) is not None:
+                    unmaterialized.update(match.covered)
+                    yield match.node, match
+                continue
             known = self._routine_of(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
                 found = _read(node, graph, *known, unmaterialized.__contains__)
@@ -54,6 +62,14 @@ class RoutineFinder:
                 if known[0].name in self._factored:
                     factors.add(node)
                 yield node, found
+
+    def _cumulative_at(self, node: Node, graph: FlatGraph) -> Match | None:
+        """The tree of reduce-windows that begins at one."""
+        found = find_cumulative(node, graph) if self._cumulative else None
+        routine = None if found is None else self._cumulative.get(found.routine)
+        if found is None or routine is None or found.source.element_type not in routine.numerics:
+            return None
+        return match_of_cumulative(found, routine)
 
     def _routine_of(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
         """The table's routine for the instruction, one of `opcodes`, and its element type."""
