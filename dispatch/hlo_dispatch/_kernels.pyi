@@ -114,6 +114,24 @@ def region_structure(
 ) -> tuple[object, ...]:
     """A key without names of the function that a region's nodes compute of its entry."""
 
+def leaf_check(
+    positional: tuple[Any, ...],
+    named: tuple[Any, ...],
+    types: tuple[type[Any], ...],
+    is_deleted: Callable[[Any], bool],
+    /,
+) -> object:
+    """What `checked_leaves` compares arguments with; automatic_freezing/leaf_check.py describes them.
+
+    Args:
+        types: of which leaves may be that may be any object.
+    """
+
+def checked_leaves(check: object, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> list[Any] | None:
+    """The leaves of arguments; None where structure, objects or types are others, or a leaf that is to be a certain
+    object is deleted.
+    """
+
 def library_path() -> str:
     """Return the file of the library that all of this is in, libhlo_dispatch_kernels.so."""
 

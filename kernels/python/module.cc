@@ -10,6 +10,7 @@
 #include "python/elementwise_region.h"
 #include "python/flat_graph.h"
 #include "python/interop.h"
+#include "python/leaf_check.h"
 #include "python/names.h"
 
 namespace hlo_dispatch::python {
@@ -302,6 +303,10 @@ PyMethodDef methods[] = {
      "exits) -> (nodes, exits, constants)"},
     {"region_structure", Python<RegionStructure>, METH_VARARGS,
      "region_structure(entry, nodes, scalar_constant) -> a key of the function that they compute"},
+    {"leaf_check", Python<LeafCheck>, METH_VARARGS,
+     "leaf_check(positional, named, types, is_deleted) -> what checked_leaves compares arguments with."},
+    {"checked_leaves", Python<CheckedLeaves>, METH_VARARGS,
+     "checked_leaves(check, args, kwargs) -> the list of their leaves, or None where they are others."},
     {"library_path", Python<LibraryPath>, METH_NOARGS,
      "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},

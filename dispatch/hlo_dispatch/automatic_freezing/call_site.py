@@ -10,6 +10,7 @@ from typing import Any
 
 from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
 from hlo_dispatch.automatic_freezing.eligibility import is_freezable, refusal_of_leaves
+from hlo_dispatch.automatic_freezing.leaf_check import leaf_check
 from hlo_dispatch.automatic_freezing.leaf_program import CallProgram, LeafProgram
 from hlo_dispatch.automatic_freezing.observed_leaves import ObservedLeaves
 from hlo_dispatch.automatic_freezing.plain_program import PlainProgram
@@ -63,6 +64,22 @@ class CallSite:
         if not self.plain.takes(call):
             return self._jitted(*call.args, **call.kwargs)
         return self.plain.finished(self._results(call, is_checked), call)
+
+    def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[LeafProgram, Call] | None:
+        """The frozen program for such arguments, and the call; None: that is not known without flattening them."""
+        program = self._program
+        if program is None or program.check is None:
+            return None
+        leaves = program.check(args, kwargs)
+        # Only while it is alive, no other object has the address of one of its leaves.
+        if leaves is None or not program.is_alive:
+            return None
+        call = Call(leaves, args, kwargs)
+        return (program, call) if self.plain.takes(call) else None
+
+    def call_checked(self, program: LeafProgram, call: Call) -> Any:
+        """The function's value, of a frozen program that `checked` returned."""
+        return self.plain.finished(self._run(program, call), call)
 
     def end(self, refusal: str) -> None:
         """Free what is frozen, for good."""
@@ -121,7 +138,8 @@ class CallSite:
         try:
             if turn.side == FROZEN:
                 # The plain program would be called without looking for leaves.
-                program.is_for(self._form.flat(call.args, call.kwargs)[0])
+                if self.checked(call.args, call.kwargs) is None:
+                    program.is_for(self._form.flat(call.args, call.kwargs)[0])
                 result = self._frozen_results(chosen, call)
             else:
                 result = self.plain(call)
@@ -206,7 +224,7 @@ class CallSite:
         traced = TracedCall.of(self.plain.trace(call), leaves, numbers)
         names = self._form.names(call.args, call.kwargs)
         self.names = tuple(names[number] for number in numbers)
-        self.preparation.begin(static, traced)
+        self.preparation.begin(static, traced, leaf_check(self._form, call, static))
 
     def _compile_for(self, program: LeafProgram, call: Call) -> None:
         """Have a call signature compiled for that was not, or that JAX has forgotten, once it is frequent."""

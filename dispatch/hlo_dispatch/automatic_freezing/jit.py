@@ -69,6 +69,8 @@ class JittedFunction:
         self._function = function
         self._sites: dict[Hashable, CallSite] = {}
         self._calls = 0
+        self._latest: CallSite | None = None
+        """Of the latest call that was looked at."""
         self._forwards = False
         """Whether there is a plain program that is not JAX's own, which every call with its structure runs."""
         overview.functions.add(self)
@@ -76,6 +78,11 @@ class JittedFunction:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The function's value; errors as of `jax.jit`."""
         self._calls = calls = self._calls + 1
+        latest = self._latest
+        if latest is not None and not self._refusal and trace_state_clean():
+            checked = latest.checked(args, kwargs)
+            if checked is not None:
+                return latest.call_checked(*checked)
         is_checked = not calls & (calls - 1)
         if self._refusal or not (is_checked or self._is_watching) or not trace_state_clean():
             return self._jitted(*args, **kwargs)
@@ -87,6 +94,7 @@ class JittedFunction:
             return self._jitted(*args, **kwargs)  # it says what is wrong with the arguments
         if site is None:
             return self._jitted(*args, **kwargs)
+        self._latest = site
         return site.call(call, is_checked=is_checked)
 
     def _new_site(self, structure: Hashable, call: Call) -> CallSite | None:
@@ -119,9 +127,12 @@ class JittedFunction:
         self._jitted.clear_cache()
 
     def _end(self, why: str) -> None:
+        self._latest = None
         with contextlib.suppress(KeyError):  # another thread ends them, too
             while self._sites:
-                self._sites.popitem()[1].end(why)
+                structure, site = self._sites.popitem()
+                site.end(why)
+                del structure  # after it: static arguments are compared by address
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # Not weakref.finalize: that would hold the sites, and so a function that refers to itself.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hlo_dispatch.automatic_freezing.eligibility import IS_DONATION_KEPT
+from hlo_dispatch.automatic_freezing.leaf_check import LeafCheck
 from hlo_dispatch.automatic_freezing.traced_call import TracedCall, key_of
 from hlo_dispatch.automatic_freezing.trial import CallTrial
 from hlo_dispatch.errors import FreezeError
@@ -161,17 +162,20 @@ class LeafProgram:
     """Steady-state programs for one set of leaves, by call signature; no strong reference to a leaf."""
 
     def __init__(
-        self, leaves: Mapping[int, Any], calls: Mapping[Hashable, CallProgram], on_death: Callable[[], None]
+        self,
+        leaves: Mapping[int, Any],
+        on_death: Callable[[], None],
+        check: LeafCheck | None = None,
     ) -> None:
         """
         Args:
             leaves: the static leaves, by their numbers.
             on_death: called once when the first of them dies, in whatever thread and place; takes no lock.
+            check: `leaf_check` of a call with these leaves; None: its pytree has none.
         """
         self.calls: Mapping[Hashable, CallProgram] = {}
+        self.check = check
         self._only: CallProgram | None = None
-        for key, call in calls.items():
-            self.add(key, call)
         self._numbers = tuple(leaves)
         classes = set(map(type, leaves.values()))
         self._is_deleted: Callable[[Any], bool] = classes.pop().is_deleted if len(classes) == 1 else _is_deleted

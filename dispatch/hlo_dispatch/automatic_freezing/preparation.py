@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from hlo_dispatch.automatic_freezing.call_form import Call
+from hlo_dispatch.automatic_freezing.leaf_check import LeafCheck
 from hlo_dispatch.automatic_freezing.leaf_program import (
     CallProgram,
     FrozenLeaves,
@@ -86,7 +87,7 @@ class Preparation:
         self.drop()
         self._frozen = None
 
-    def begin(self, static: Mapping[int, Any], call: TracedCall) -> None:
+    def begin(self, static: Mapping[int, Any], call: TracedCall, check: LeafCheck | None) -> None:
         """Submit the jobs that compile and preprocess for these leaves."""
         frozen = self._frozen if self._numbers == tuple(static) else None
         self.is_running = True
@@ -107,7 +108,7 @@ class Preparation:
         def preprocess() -> None:
             assert frozen is not None, "it was compiled"
             try:
-                self._finish(frozen, static, call)
+                self._finish(frozen, static, call, check)
             except Exception as error:
                 self._failed(error, static)
             finally:
@@ -116,7 +117,9 @@ class Preparation:
         if not self._services.compile(compile):
             self._not_begun()
 
-    def _finish(self, frozen: FrozenLeaves, static: Mapping[int, Any], call: TracedCall) -> None:
+    def _finish(
+        self, frozen: FrozenLeaves, static: Mapping[int, Any], call: TracedCall, check: LeafCheck | None
+    ) -> None:
         """Preprocess, and let the next calls run the program."""
         run = frozen.steady_state(call)
         size, most = frozen.preprocessed_bytes, sum(leaf.nbytes for leaf in static.values())
@@ -127,7 +130,7 @@ class Preparation:
             self._on_refusal(refusal)
             return
         self._frozen, self._numbers, self.bytes = frozen, tuple(static), size
-        program = LeafProgram(static, {}, self._on_death)
+        program = LeafProgram(static, self._on_death, check)
         self._add(program, call, run)
         self.obstacle = ""
         self._on_ready(program)
