@@ -106,7 +106,8 @@ def grow_region(
 ) -> tuple[tuple[Any, ...], tuple[int, ...], list[float]]:
     """The nodes, the positions of exits among them, and the constants of an elementwise region (match/).
 
-    Its nodes have one of these opcodes and element types, its exits one of these float types.
+    Its nodes have one of these opcodes and element types, its exits one of these float types. A predicate that has two
+    sets, `members` and `asked`, is not called: it is whether a node is a member, which is added to the others asked.
     """
 
 def region_structure(

@@ -18,7 +18,7 @@ struct Names {
   PyObject *index = Name("index"), *opcode = Name("opcode"), *shape = Name("shape"), *operands = Name("operands"),
            *users = Name("users"), *scalar = Name("scalar"), *proto = Name("proto"),
            *element_type = Name("element_type"), *elements = Name("elements"), *strides = Name("strides"),
-           *direction = Name("comparison_direction");
+           *direction = Name("comparison_direction"), *members = Name("members"), *asked = Name("asked");
 
   static PyObject* Name(const char* text) { return Checked(PyUnicode_InternFromString(text)).release(); }
 };
@@ -37,9 +37,27 @@ bool Holds(int answer) {
 
 bool IsEqual(PyObject* one, PyObject* other) { return Holds(PyObject_RichCompareBool(one, other, Py_EQ)); }
 
-bool Ask(PyObject* predicate, PyObject* node) {
-  return Holds(PyObject_IsTrue(Checked(PyObject_CallFunctionObjArgs(predicate, node, nullptr)).get()));
-}
+// A predicate of nodes: a Python function, or membership in a set, which is looked up here and noted as asked.
+class Predicate {
+ public:
+  explicit Predicate(PyObject* function) : function_(function) {
+    if (PyObject_HasAttr(function, Attribute().members) == 0) return;
+    members_ = Get(function, Attribute().members);
+    asked_ = Get(function, Attribute().asked);
+  }
+
+  bool operator()(PyObject* node) const {
+    if (members_ == nullptr) {
+      return Holds(PyObject_IsTrue(Checked(PyObject_CallFunctionObjArgs(function_, node, nullptr)).get()));
+    }
+    if (PySet_Add(asked_.get(), node) != 0) throw PythonError();
+    return Holds(PySet_Contains(members_.get(), node));
+  }
+
+ private:
+  PyObject* function_;
+  Owned members_, asked_;
+};
 
 // The scalar constant of a node, or None: most are known already.
 Owned Scalar(PyObject* node, PyObject* scalar_constant) {
@@ -59,6 +77,8 @@ class Growing {
  public:
   explicit Growing(const Settings& settings)
       : settings_(settings),
+        is_owned_(settings.is_owned),
+        is_materialized_(settings.is_materialized),
         shape_(Get(settings.entry, Attribute().shape)),
         elements_(Get(shape_.get(), Attribute().elements)) {}
 
@@ -68,7 +88,7 @@ class Growing {
     while (!queue_.empty() && Size(nodes_) < settings_.most_nodes && Size(exits_) < settings_.most_exits) {
       PyObject* node = queue_.top().second;
       queue_.pop();
-      if (Ask(settings_.is_owned, node) || !Include(node)) break;
+      if (is_owned_(node) || !Include(node)) break;
     }
   }
 
@@ -96,7 +116,7 @@ class Growing {
     const Owned users = Get(node, Attribute().users);
     const Py_ssize_t count = PyList_Size(users.get());
     // Materialization is a use that no node of the region closes.
-    open_uses_[node] = count + (Ask(settings_.is_materialized, node) ? 1 : 0);
+    open_uses_[node] = count + (is_materialized_(node) ? 1 : 0);
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* user = PyList_GetItem(users.get(), i);
       if (!queued_.insert(user).second) continue;
@@ -164,6 +184,7 @@ class Growing {
   using Indexed = std::pair<long long, PyObject*>;
 
   const Settings& settings_;
+  const Predicate is_owned_, is_materialized_;
   Owned shape_, elements_, constants_ = Checked(PyList_New(0));
   std::vector<PyObject*> nodes_;
   std::vector<size_t> exits_;

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
+from hlo_dispatch.passes.ownership import RecordedMembership
 from matching import flattened, node
 
 F = "f32[8]{0}"
@@ -279,3 +280,23 @@ def test_a_chain_as_long_as_a_network_is_looked_through() -> None:
     graph = graph_of(f"v0 = {F} tanh(x)\n{''.join(lines)} ROOT end = {F} negate(v4999)")
     assert scalar_constant(graph.root) is None
     assert scalar_constant(node(graph, "ones")) == 1
+
+
+@pytest.mark.parametrize("taken", ["tanh", "plus", "none"])
+def test_recorded_membership_records_what_a_function_is_asked(taken: str) -> None:
+    graph = graph_of(CHAIN)
+    owned = {node(graph, taken)} if taken != "none" else set[Node]()
+    asked, recorded = [], set[Node]()
+
+    def is_owned(value: Node) -> bool:
+        asked.append(value)
+        return value in owned
+
+    def is_materialized(value: Node) -> bool:
+        asked.append(value)
+        return value is graph.root
+
+    expected = grow_region(node(graph, "x"), is_owned, is_materialized)
+    materialized = RecordedMembership({graph.root}, recorded)
+    assert grow_region(node(graph, "x"), RecordedMembership(owned, recorded), materialized) == expected
+    assert recorded == set(asked)

@@ -10,7 +10,7 @@ from hlo_dispatch.match.match import Match
 
 
 class RecordedMembership:
-    """Membership in a set, a predicate that records what it is asked."""
+    """Membership in a set, a predicate that records what it is asked; native code asks the sets themselves."""
 
     __slots__ = ("asked", "members")
 
