@@ -14,6 +14,7 @@ from typing import Any
 from hlo_dispatch.bench.programs import BenchProgram
 from hlo_dispatch.bench.verdict import ALWAYS, FIRST, LIMITS, SETTLED, STOCK, Result
 from hlo_dispatch.demo.timing import interleaved
+from hlo_dispatch.report.values import Region
 
 NO_LIMIT = "3600"
 """Seconds of measuring, where it shall not end early."""
@@ -63,6 +64,18 @@ def compiled(program: BenchProgram) -> tuple[Any, float]:
     lowered = jax.jit(lambda *arguments: program.function(*arguments)).lower(*program.arguments)
     begin = time.perf_counter()
     return lowered.compile(), time.perf_counter() - begin
+
+
+def dispatched(program: BenchProgram, policy: str) -> tuple[Any, list[Region]]:
+    """The executable of a policy, and the regions that its compile reports."""
+    import hlo_dispatch
+
+    # By identity: only recent reports are kept, so positions move.
+    before = hlo_dispatch.reports()
+    with hlo_dispatch.enabled(policy=policy):
+        executable, _ = compiled(program)
+    fresh = [report for report in hlo_dispatch.reports() if not any(report is old for old in before)]
+    return executable, [region for report in fresh for region in report.candidates]
 
 
 def kernel_calls(text: str) -> int:

@@ -19,8 +19,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-import hlo_dispatch
-from hlo_dispatch.bench.comparing import blocking, compiled, kernel_calls
+from hlo_dispatch.bench.comparing import blocking, compiled, dispatched, kernel_calls
 from hlo_dispatch.bench.everyday_programs import DTYPES, KINDS, OPERATIONS, EverydayOperation, drawn
 from hlo_dispatch.bench.programs import BenchProgram
 from hlo_dispatch.bench.public import errors
@@ -56,19 +55,17 @@ def run(plan: EverydayPlan, say: Say) -> Iterator[dict[str, Any]]:
     try:
         if "PyTorch" not in worker.ask({"hello": True})["peers"]:
             say("no PyTorch: pip install torch")
-        with jax.enable_x64(True):
-            for number, operation in enumerate(OPERATIONS):
-                if operation.kind not in plan.kinds:
-                    continue
-                for dtype, elements, gradient in _cases(operation, plan):
-                    name = f"{operation.kind}: {operation.name}, {elements:.0e} {dtype}{', gradient' * gradient}"
-                    say(name)
-                    peers = _Peers(worker, [number, dtype, elements, gradient])
-                    yield {
-                        "name": name,
-                        "elements": elements,
-                        **_measured(operation, dtype, elements, gradient, plan, peers),
-                    }
+        for number, operation in enumerate(OPERATIONS):
+            if operation.kind not in plan.kinds:
+                continue
+            for dtype, elements, gradient in _cases(operation, plan):
+                name = f"{operation.kind}: {operation.name}, {elements:.0e} {dtype}{', gradient' * gradient}"
+                say(name)
+                peers = _Peers(worker, [number, dtype, elements, gradient])
+                # Elsewhere it would make 64-bit indices of 32-bit programs.
+                with jax.enable_x64(dtype == "f64"):
+                    measured = _measured(operation, dtype, elements, gradient, plan, peers)
+                yield {"name": name, "elements": elements, **measured}
     finally:
         worker.close()
 
@@ -119,10 +116,7 @@ def _measured(
 ) -> dict[str, Any]:
     made = program(operation, dtype, elements, gradient)
     stock, _ = compiled(made)
-    before = len(hlo_dispatch.reports())
-    with hlo_dispatch.enabled(policy=plan.policy):
-        ours, _ = compiled(made)
-    regions = [region for report in hlo_dispatch.reports()[before:] for region in report.candidates]
+    ours, regions = dispatched(made, plan.policy)
     compared = errors(made, stock, ours)
     ways = {name: blocking(way, made.arguments) for name, way in (("stock", stock), ("ours", ours))}
     samples: dict[str, list[float]] = {}

@@ -17,8 +17,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-import hlo_dispatch
-from hlo_dispatch.bench.comparing import blocking, compiled, kernel_calls
+from hlo_dispatch.bench.comparing import blocking, compiled, dispatched, kernel_calls
 from hlo_dispatch.bench.programs import BenchProgram
 from hlo_dispatch.bench.public_programs import KINDS
 from hlo_dispatch.demo.timing import interleaved
@@ -43,10 +42,7 @@ def run(
 
 def _measured(program: BenchProgram, policy: str, seconds: float) -> dict[str, Any]:
     stock, _ = compiled(program)
-    before = len(hlo_dispatch.reports())
-    with hlo_dispatch.enabled(policy=policy):
-        ours, _ = compiled(program)
-    regions = [region for report in hlo_dispatch.reports()[before:] for region in report.candidates]
+    ours, regions = dispatched(program, policy)
     compared = errors(program, stock, ours)
     ways = {name: blocking(way, program.arguments) for name, way in (("stock", stock), ("ours", ours))}
     timings = interleaved(ways, seconds=seconds)
@@ -74,7 +70,8 @@ class Compared(NamedTuple):
 
 def errors(program: BenchProgram, stock: Any, ours: Any) -> list[Compared]:
     """Each result of a program, by a tolerance of its own."""
-    exact = jax.tree.leaves(jax.jit(program.function)(*map(_widened, program.arguments)))
+    with jax.enable_x64(True):
+        exact = jax.tree.leaves(jax.jit(program.function)(*map(_widened, program.arguments)))
     compared: list[Compared] = []
     for true, one, other in zip(
         exact, *(jax.tree.leaves(way(*program.arguments)) for way in (stock, ours)), strict=True
