@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/element_type.h"
+#include "common/isa.h"
 
 namespace hlo_dispatch::attention {
 
@@ -60,18 +61,7 @@ struct Arithmetic {
   void (*put)(const float* from, int64_t columns, float by, char* to, ElementType type, int64_t column_bytes);
 };
 
-namespace plain {
-extern const Arithmetic kArithmetic;
-}
-namespace avx2 {
-extern const Arithmetic kArithmetic;
-}
-namespace avx512 {
-extern const Arithmetic kArithmetic;
-}
-namespace avx512_bf16 {
-extern const Arithmetic kArithmetic;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Arithmetic kArithmetic;)
 
 }  // namespace hlo_dispatch::attention
 

@@ -37,7 +37,7 @@ class Attention final : public Routine {
   const Arithmetic& arithmetic_;
 };
 
-const Family<Attention, kOwnEverywhere> family("attention", {}, "", "onednn.sequence");
+const Family<Attention, kOwnEverywhere> family("attention", {{}, "", kOneDnnCallGroup});
 
 }  // namespace
 

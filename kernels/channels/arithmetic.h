@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::channels {
 
 // Numbers of one element type, f32 or bf16. Rows lie behind one another, each of them the channels side by side.
@@ -20,15 +22,7 @@ struct Arithmetic {
   Loops f32, bf16;
 };
 
-namespace plain {
-extern const Arithmetic kArithmetic;
-}
-namespace avx2 {
-extern const Arithmetic kArithmetic;
-}
-namespace avx512 {
-extern const Arithmetic kArithmetic;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Arithmetic kArithmetic;)
 
 }  // namespace hlo_dispatch::channels
 

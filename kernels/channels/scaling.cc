@@ -159,8 +159,8 @@ class Scaling final : public Routine {
   const Arithmetic& arithmetic_;
 };
 
-const Family<Scaling, kOwnEverywhere> family("channel_scaling", {}, "", "onednn.sequence",
-                                             /*may_write_over_source=*/true);
+const Family<Scaling, kOwnEverywhere> family("channel_scaling",
+                                             {{}, "", kOneDnnCallGroup, /*may_write_over_source=*/true});
 
 }  // namespace
 

@@ -111,7 +111,7 @@ class Sums final : public Routine {
   const Arithmetic& arithmetic_;
 };
 
-const Family<Sums, kOwnEverywhere> family("channel_sums", {}, "", "onednn.sequence");
+const Family<Sums, kOwnEverywhere> family("channel_sums", {{}, "", kOneDnnCallGroup});
 
 }  // namespace
 

@@ -5,28 +5,18 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch {
 
-// Independent multiply-adds in registers.
+// Independent multiply-adds in registers; of bf16 with sums in f32 for avx512_bf16.
 struct PeakArithmetic {
   // Returns a value so that the compiler does not remove them.
   float (*run)(int64_t rounds);
   // Of each round.
   int multiply_adds;
 };
-namespace plain {
-extern const PeakArithmetic kPeak;
-}
-namespace avx2 {
-extern const PeakArithmetic kPeak;
-}
-namespace avx512 {
-extern const PeakArithmetic kPeak;
-}
-// Of bf16, with sums in f32.
-namespace avx512_bf16 {
-extern const PeakArithmetic kPeak;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const PeakArithmetic kPeak;)
 
 // The best of this processor for f32.
 const PeakArithmetic& Peak();

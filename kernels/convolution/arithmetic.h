@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::convolution {
 
 // Results that share what they read of the source, in the tile that is in registers.
@@ -48,15 +50,7 @@ struct Arithmetic {
   Loops<double> doubles;
 };
 
-namespace plain {
-extern const Arithmetic kArithmetic;
-}
-namespace avx2 {
-extern const Arithmetic kArithmetic;
-}
-namespace avx512 {
-extern const Arithmetic kArithmetic;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Arithmetic kArithmetic;)
 
 }  // namespace hlo_dispatch::convolution
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::cumulative {
 
 enum Operation { kAdd, kMultiply, kMaximum, kMinimum, kLogAddExp, kOperations };
@@ -32,15 +34,7 @@ struct Arithmetic {
   Loops loops[kOperations][kTypes];
 };
 
-namespace plain {
-extern const Arithmetic kArithmetic;
-}
-namespace avx2 {
-extern const Arithmetic kArithmetic;
-}
-namespace avx512 {
-extern const Arithmetic kArithmetic;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Arithmetic kArithmetic;)
 
 }  // namespace hlo_dispatch::cumulative
 

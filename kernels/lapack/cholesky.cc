@@ -72,7 +72,7 @@ class Cholesky final : public Routine {
   blocked::PotrfBatch batch_ = nullptr;
 };
 
-const Family<Cholesky, kMkl, kScipy, kOwn> family("cholesky", {"potrf"});
+const Family<Cholesky, kMkl, kScipy, kOwn> family("cholesky", {{"potrf"}});
 
 }  // namespace
 

@@ -99,7 +99,7 @@ class Eigh final : public Routine {
   int integers_ = 1;
 };
 
-const Family<Eigh, kMkl, kScipy> family("eigh", {"syevd", "heevd"});
+const Family<Eigh, kMkl, kScipy> family("eigh", {{"syevd", "heevd"}});
 
 }  // namespace
 

@@ -60,7 +60,7 @@ class Lu final : public Routine {
   int64_t pivots_;
 };
 
-const Family<Lu, kMkl, kScipy, kOwn> family("lu", {"getrf"});
+const Family<Lu, kMkl, kScipy, kOwn> family("lu", {{"getrf"}});
 
 }  // namespace
 

@@ -74,7 +74,7 @@ class Product final : public Routine {
   blocked::Product blocked_;
 };
 
-const Family<Product, kMkl> family("product", {"gemm"});
+const Family<Product, kMkl> family("product", {{"gemm"}});
 const Family<Product, kOwn> triangular_family("triangular_product");
 
 }  // namespace

@@ -121,8 +121,8 @@ class HouseholderProduct final : public Routine {
   int work_size_;
 };
 
-const Family<Qr, kMkl, kScipy> qr_family("qr", {"geqrf"});
-const Family<HouseholderProduct, kMkl, kScipy> product_family("householder_product", {"orgqr", "ungqr"});
+const Family<Qr, kMkl, kScipy> qr_family("qr", {{"geqrf"}});
+const Family<HouseholderProduct, kMkl, kScipy> product_family("householder_product", {{"orgqr", "ungqr"}});
 
 }  // namespace
 

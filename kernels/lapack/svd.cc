@@ -114,7 +114,7 @@ class Svd final : public Routine {
   int work_size_ = 1;
 };
 
-const Family<Svd, kMkl, kScipy> family("svd", {"gesdd"});
+const Family<Svd, kMkl, kScipy> family("svd", {{"gesdd"}});
 
 }  // namespace
 

@@ -93,7 +93,7 @@ class TriangularSolve final : public Routine {
   blocked::Trsm blocked_;
 };
 
-const Family<TriangularSolve, kMkl, kScipy, kOwn> family("triangular_solve", {"trsm"});
+const Family<TriangularSolve, kMkl, kScipy, kOwn> family("triangular_solve", {{"trsm"}});
 
 }  // namespace
 

@@ -82,7 +82,7 @@ CallPlan Plan(const Attributes& attributes) {
       indices);
 }
 
-const Family<Plan> family("binary", Weights::kNeverPrepacked, GroupMembership::kInPlaceMember);
+const Family<PlannedCall<Plan>, kOneDnn> family("binary", {{}, "", kOneDnnCallGroup, /*may_write_over_source=*/true});
 
 }  // namespace
 

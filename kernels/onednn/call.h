@@ -3,7 +3,7 @@
 //
 // A kernel family is registered by an object in its own file:
 //
-//   const Family<Plan> family("matmul");
+//   const Family<PlannedCall<Plan>, kOneDnn> family("matmul", {{}, kOneDnnPack, kOneDnnCallGroup});
 #ifndef HLO_DISPATCH_ONEDNN_CALL_H_
 #define HLO_DISPATCH_ONEDNN_CALL_H_
 
@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/family.h"
 #include "common/ffi.h"
 #include "common/raw_call.h"
 #include "common/registry.h"
@@ -20,7 +21,7 @@
 
 namespace hlo_dispatch::onednn {
 
-// One kernel family: reads the attributes, chooses the implementation.
+// Reads the attributes, chooses the implementation.
 using Planner = CallPlan (*)(const Attributes&);
 
 // XLA's handlers, kernel support queries, and raw calls.
@@ -42,37 +43,18 @@ void AddPlanner(const Kernel& kernel, Planner planner);
 std::optional<std::pair<const Kernel*, Planner>> MemberPlanner(const std::string& target);
 Planner PrepackablePlanner(const std::string& name);
 
-// Whether a family's calls may have prepacked weights (weights_format packed): their second operand, in the primitive's
-// preferred layout.
-enum class Weights { kNeverPrepacked, kMayBePrepacked };
-
-// Whether a family's calls may be members of a call group, and write their result over their first operand there.
-enum class GroupMembership { kNothing, kMember, kInPlaceMember };
-
-// What a family does: what only copies is fast in whatever way the library does it.
-enum class Does { kCompute, kOnlyCopy };
-
-// Registers onednn.<name>. XLA's handlers are plain functions, so that each planner has its own.
+// The kernel of a planner: what a Family's kernels of oneDNN are. XLA's handlers are plain functions, so that each
+// planner has its own.
 template <Planner planner>
-class Family {
+class PlannedCall {
  public:
-  explicit Family(const std::string& name, Weights weights = Weights::kNeverPrepacked,
-                  GroupMembership membership = GroupMembership::kMember, Does does = Does::kCompute) {
-    Kernel kernel;
-    kernel.name = "onednn." + name;
-    kernel.library = "oneDNN";
+  static void Add(Kernel kernel) {
     kernel.plan = [](const Attributes& attributes) { return AnswerOf(*kernel_, planner, attributes); };
     kernel.raw_call = [](const Attributes& attributes, const std::vector<RawCall::OperandBuffer>& given) {
       return MakeRawCall(*kernel_, planner, attributes, given);
     };
     kernel.instantiate = Instantiate;
     kernel.execute = Execution();
-    if (weights == Weights::kMayBePrepacked) {
-      kernel.packed_by = "onednn.pack";
-    }
-    if (membership != GroupMembership::kNothing) kernel.joined_by = "onednn.sequence";
-    kernel.may_write_over_source = membership == GroupMembership::kInPlaceMember;
-    kernel.only_copies = does == Does::kOnlyCopy;
     kernel_ = &Register(std::move(kernel));
     AddPlanner(*kernel_, planner);
   }

@@ -190,7 +190,7 @@ XLA_FFI_DEFINE_HANDLER(instantiate, Instantiate, ffi::Ffi::BindInstantiate().Att
 
 Kernel Described() {
   Kernel kernel;
-  kernel.name = "onednn.sequence";
+  kernel.name = kOneDnnCallGroup;
   kernel.library = "oneDNN";
   kernel.plan = PlanCallGroup;
   kernel.instantiate = instantiate;

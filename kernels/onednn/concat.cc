@@ -81,7 +81,7 @@ CallPlan Plan(const Attributes& attributes) {
   return plan;
 }
 
-const Family<Plan> family("concat", Weights::kNeverPrepacked, GroupMembership::kMember, Does::kOnlyCopy);
+const Family<PlannedCall<Plan>, kOneDnn> family("concat", {{}, "", kOneDnnCallGroup, false, /*only_copies=*/true});
 
 }  // namespace
 

@@ -107,7 +107,7 @@ CallPlan Plan(const Attributes& attributes) {
   return WithExactSums(PlanWith(operands, call.window, operands.weights_format));
 }
 
-const Family<Plan> family("convolution", Weights::kMayBePrepacked);
+const Family<PlannedCall<Plan>, kOneDnn> family("convolution", {{}, kOneDnnPack, kOneDnnCallGroup});
 
 }  // namespace
 

@@ -76,7 +76,7 @@ CallPlan Plan(const Attributes& attributes) {
   return MakePlan(operands, std::move(descriptor));
 }
 
-const Family<Plan> family("deconvolution", Weights::kMayBePrepacked);
+const Family<PlannedCall<Plan>, kOneDnn> family("deconvolution", {{}, kOneDnnPack, kOneDnnCallGroup});
 
 }  // namespace
 

@@ -94,7 +94,7 @@ CallPlan Plan(const Attributes& attributes) {
   return plan;
 }
 
-const Family<Plan> family("layer_norm");
+const Family<PlannedCall<Plan>, kOneDnn> family("layer_norm", {{}, "", kOneDnnCallGroup});
 
 }  // namespace
 

@@ -69,7 +69,7 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
 
 CallPlan Plan(const Attributes& attributes) { return WithExactSums(PlanOfTypes(attributes)); }
 
-const Family<Plan> family("matmul", Weights::kMayBePrepacked);
+const Family<PlannedCall<Plan>, kOneDnn> family("matmul", {{}, kOneDnnPack, kOneDnnCallGroup});
 
 }  // namespace
 

@@ -72,7 +72,7 @@ CallPlan Plan(const Attributes& attributes) {
              window.padding_low.data(), window.padding_high.data(), MakePrimitiveAttributes(operands.chain).get()));
 }
 
-const Family<Plan> family("pooling");
+const Family<PlannedCall<Plan>, kOneDnn> family("pooling", {{}, "", kOneDnnCallGroup});
 
 }  // namespace
 

@@ -32,7 +32,7 @@ CallPlan PlanOfCall(const Attributes& attributes) {
 
 CallPlan Plan(const Attributes& attributes) { return PlanPrepack(PlanOfCall(attributes)); }
 
-const Family<Plan> family("pack", Weights::kNeverPrepacked, GroupMembership::kNothing);
+const Family<PlannedCall<Plan>, kOneDnn> family("pack");
 
 }  // namespace
 

@@ -277,17 +277,15 @@ std::unique_ptr<Routine> Make(const Attributes& attributes) {
   return std::make_unique<Recurrent>(attributes);
 }
 
-struct Registration {
-  Registration() {
-    Kernel kernel;
-    kernel.name = "onednn.recurrent";
-    kernel.library = "oneDNN";
-    kernel.packed_by = "onednn.pack";
+// A routine whose weights are those of a step's primitive.
+struct RecurrentKernel {
+  static void Add(Kernel kernel) {
     RoutineKernel<Make>::Add(std::move(kernel));
     AddPlanner(KernelOf("hlo_dispatch.onednn.recurrent"), PlanStep);
   }
 };
-const Registration registration;
+
+const Family<RecurrentKernel, kOneDnn> family("recurrent", {{}, kOneDnnPack});
 
 }  // namespace
 

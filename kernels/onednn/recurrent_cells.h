@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::onednn {
 
 // The formulas are in recurrent.cc, and so is the order of their gates.
@@ -34,15 +36,7 @@ struct CellArithmetic {
   void (*reset)(bool half_input, const CellRow& row, int64_t units);
 };
 
-namespace plain {
-extern const CellArithmetic kCellArithmetic;
-}
-namespace avx2 {
-extern const CellArithmetic kCellArithmetic;
-}
-namespace avx512 {
-extern const CellArithmetic kCellArithmetic;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const CellArithmetic kCellArithmetic;)
 
 }  // namespace hlo_dispatch::onednn
 

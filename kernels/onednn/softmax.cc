@@ -41,7 +41,7 @@ CallPlan Plan(const Attributes& attributes) {
                        MakePrimitiveAttributes(operands.chain).get()));
 }
 
-const Family<Plan> family("softmax");
+const Family<PlannedCall<Plan>, kOneDnn> family("softmax", {{}, "", kOneDnnCallGroup});
 
 }  // namespace
 

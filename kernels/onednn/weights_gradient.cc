@@ -42,7 +42,7 @@ CallPlan Plan(const Attributes& attributes) {
                   {kArgumentSource, kArgumentDestinationGradient, kArgumentWeightsGradient});
 }
 
-const Family<Plan> family("weights_gradient");
+const Family<PlannedCall<Plan>, kOneDnn> family("weights_gradient", {{}, "", kOneDnnCallGroup});
 
 }  // namespace
 

@@ -193,7 +193,7 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
 
 namespace {
 
-const Family<Gemm, kMkl> family("gemm", {}, kPack);
+const Family<Gemm, kMkl> family("gemm", {{}, kPack});
 
 }  // namespace
 

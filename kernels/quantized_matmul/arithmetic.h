@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::quantized_matmul {
 
 // A panel of the result's columns: sums[row][column] = sum over k of source[row][k] * weights[k][column] * scales[k /
@@ -63,21 +65,8 @@ struct Bf16 {
   uint16_t bits;
 };
 
-namespace plain {
-extern const Arithmetic kArithmetic;
-extern const Tiles kTiles;
-}  // namespace plain
-namespace avx2 {
-extern const Arithmetic kArithmetic;
-extern const Tiles kTiles;
-}  // namespace avx2
-namespace avx512 {
-extern const Arithmetic kArithmetic;
-extern const Tiles kTiles;
-}  // namespace avx512
-namespace avx512_bf16 {
-extern const Tiles kTiles;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Arithmetic kArithmetic;)
+HLO_DISPATCH_FOR_EACH_ISA(extern const Tiles kTiles;)
 
 }  // namespace hlo_dispatch::quantized_matmul
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::quantized_matmul {
 
 // Numbers of the source that a lane multiplies in one step.
@@ -54,18 +56,7 @@ struct IntegerArithmetic {
   IntegerLoops s4, s8, scaled_s4, scaled_s8;
 };
 
-namespace plain {
-extern const IntegerArithmetic kIntegerArithmetic;
-}
-namespace avx2 {
-extern const IntegerArithmetic kIntegerArithmetic;
-}
-namespace avx_vnni {
-extern const IntegerArithmetic kIntegerArithmetic;
-}
-namespace avx512_vnni {
-extern const IntegerArithmetic kIntegerArithmetic;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const IntegerArithmetic kIntegerArithmetic;)
 
 }  // namespace hlo_dispatch::quantized_matmul
 

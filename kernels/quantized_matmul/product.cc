@@ -370,7 +370,7 @@ class QuantizedMatmul final : public Routine {
   const IntegerArithmetic* integers_;
 };
 
-const Family<QuantizedMatmul, kOwnEverywhere> family("narrow_product", {}, "", "onednn.sequence");
+const Family<QuantizedMatmul, kOwnEverywhere> family("narrow_product", {{}, "", kOneDnnCallGroup});
 
 }  // namespace
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::reductions {
 
 // The first of the largest numbers, or the first that is none.
@@ -19,15 +21,7 @@ struct Arithmetic {
   Peak (*bf16)(const void* from, int64_t count);
 };
 
-namespace plain {
-extern const Arithmetic kArithmetic;
-}
-namespace avx2 {
-extern const Arithmetic kArithmetic;
-}
-namespace avx512 {
-extern const Arithmetic kArithmetic;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Arithmetic kArithmetic;)
 
 }  // namespace hlo_dispatch::reductions
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::sorting {
 
 struct Search {
@@ -13,15 +15,7 @@ struct Search {
   int64_t (*first_above)(const float* numbers, int64_t begin, int64_t count, int32_t bound);
 };
 
-namespace plain {
-extern const Search kSearch;
-}
-namespace avx2 {
-extern const Search kSearch;
-}
-namespace avx512 {
-extern const Search kSearch;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Search kSearch;)
 
 }  // namespace hlo_dispatch::sorting
 
