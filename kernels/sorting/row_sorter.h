@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/attributes.h"
+#include "sorting/keys.h"
 
 namespace hlo_dispatch::sorting {
 
@@ -22,10 +23,7 @@ inline Numbered Number(uint32_t ordered, int64_t place) {
 inline uint32_t PlaceOf(Numbered element) { return static_cast<uint32_t>(element); }
 inline uint32_t KeyOfElement(Numbered element) { return static_cast<uint32_t>(element >> 32); }
 
-// The bits of a float as a number in their order: -NaN, -inf, ..., -0, 0, ..., inf, NaN; and back.
-inline constexpr uint32_t kSign = 0x80000000u;
-inline uint32_t OfBits(uint32_t bits) { return (bits & kSign) != 0 ? ~bits : bits | kSign; }
-inline uint32_t BitsOf(uint32_t ordered) { return (ordered & kSign) != 0 ? ordered ^ kSign : ~ordered; }
+inline constexpr uint32_t kSign = kSignOf<uint32_t>;
 
 // Memory for a row, used again for the next.
 class RowSorter {

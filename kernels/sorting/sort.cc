@@ -2,120 +2,247 @@
 //
 //   sorted_keys[row, i] = keys[row, p[i]],  sorted_places[row, i] = places[row, p[i]]
 //
-// where p sorts the row's keys, f32 or s32, from the smallest to the largest, or with 'descending' the other way round,
-// as JAX does: -0 and 0 are equal, NaN is larger than every number, and what is equal keeps its order. With
-// 'total_order' the order is that of bits: -NaN, -inf, ..., -0, 0, ..., inf, NaN. `places` (s32, or f32 where
-// 'places_type' says so) go along with their keys; own.sort has none.
+// where p sorts the row's keys, of f32, f64, s32 or u32, from the smallest to the largest, or with 'descending' the
+// other way round, as JAX does: -0 and 0 are equal, NaN is larger than every number, and what is equal keeps its order.
+// With 'total_order' the order is that of bits: -NaN, -inf, ..., -0, 0, ..., inf, NaN. `places` (s32, or what
+// 'places_type' says: f32, f64, s32, s64 or u32) go along with their keys; own.sort has none.
+//
+// Many short rows are sorted side by side in the lanes of vectors, others by the digits of their keys, a single long
+// one on all threads.
+#include <algorithm>
 #include <cstring>
-#include <limits>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "common/checked.h"
 #include "common/failure.h"
 #include "common/family.h"
+#include "common/processor.h"
+#include "common/rounding.h"
 #include "common/routine.h"
+#include "sorting/keys.h"
+#include "sorting/network.h"
+#include "sorting/radix.h"
 #include "sorting/row_sorter.h"
 
 namespace hlo_dispatch::sorting {
 
 namespace {
 
-constexpr uint32_t kInfinity = 0x7f800000u;
+// Longer rows are sorted by digits: a network compares each element some log(n)^2 / 4 times.
+constexpr int64_t kLongestInLanes = 1024;
+// Shorter rows are handed to one thread each.
+constexpr int64_t kShortestShared = 1 << 16;
 
-enum class Order { kIntegers, kNumbers, kBits };
+struct TypeOfElements {
+  const char* name;
+  xla::ffi::DataType in_buffers;
+  int64_t bytes;
+};
+constexpr TypeOfElements kTypes[] = {{"f32", xla::ffi::F32, 4},
+                                     {"s32", xla::ffi::S32, 4},
+                                     {"u32", xla::ffi::U32, 4},
+                                     {"f64", xla::ffi::F64, 8},
+                                     {"s64", xla::ffi::S64, 8}};
 
-uint32_t OfNumber(uint32_t bits) {
-  float key;
-  std::memcpy(&key, &bits, sizeof key);
-  // As the thread compares: one that takes numbers below all normal ones for 0 has them equal to 0, too.
-  if (key == 0.0f) key = 0.0f;
-  if (key != key) key = std::numeric_limits<float>::quiet_NaN();
-  std::memcpy(&bits, &key, sizeof bits);
-  return OfBits(bits);
+const TypeOfElements& TypeOf(const std::string& type, const std::string& attribute) {
+  for (const TypeOfElements& known : kTypes) {
+    if (type == known.name) return known;
+  }
+  Unsupported("attribute '" + attribute + "': expected f32, f64, s32, s64 or u32, got " + type);
 }
 
-xla::ffi::DataType TypeOf(const std::string& type, const std::string& attribute) {
-  if (type == "f32") return xla::ffi::F32;
-  if (type != "s32") Unsupported("attribute '" + attribute + "': expected f32 or s32, got " + type);
-  return xla::ffi::S32;
+// --- one row ---------------------------------------------------------------------------------------------------------
+
+// Keys alone, sorted by all bits, in the order of equal keys: zeros and NaN as they were in the row.
+template <typename Bits>
+void Reorder(const Bits* row, int64_t count, bool is_descending, Bits* sorted) {
+  using K = Keys<Bits>;
+  int64_t ahead = 0, behind = 0;
+  while (ahead < count && K::IsNan(sorted[ahead])) ++ahead;
+  while (behind < count - ahead && K::IsNan(sorted[count - behind - 1])) ++behind;
+  const int64_t nans = ahead + behind, numbers = count - nans;
+  Bits* first = sorted + (is_descending ? nans : 0);
+  if (nans > 0) {
+    std::memmove(first, sorted + ahead, static_cast<size_t>(numbers) * sizeof(Bits));
+    std::copy_if(row, row + count, is_descending ? sorted : sorted + numbers, K::IsNan);
+  }
+  const auto is_ahead_of_zero = [&](Bits bits) { return is_descending ? NumberOf(bits) > 0 : NumberOf(bits) < 0; };
+  Bits* zeros = std::partition_point(first, first + numbers, is_ahead_of_zero);
+  Bits* end = std::partition_point(zeros, first + numbers, K::IsZero);
+  if (end - zeros > 1 && zeros[0] != end[-1]) std::copy_if(row, row + count, zeros, K::IsZero);
 }
 
 template <bool kHasPlaces>
 class Sort final : public Routine {
  public:
-  Sort(const Provider&, const Attributes& attributes) : shape_(ReadRows(attributes, "keys")) {
-    const xla::ffi::DataType type = TypeOf(attributes.Text("type"), "type");
+  Sort(const Provider&, const Attributes& attributes)
+      : keys_(TypeOf(attributes.Text("type"), "type")),
+        places_(TypeOf(attributes.Has("places_type") ? attributes.Text("places_type") : "s32", "places_type")),
+        shape_(ReadRows(attributes, "keys")),
+        network_(ForThisProcessor(plain::kNetwork, avx2::kNetwork, avx512::kNetwork)) {
+    const std::string name = keys_.name;
+    if (name == "s64") Unsupported("attribute 'type': expected f32, f64, s32 or u32, got s64");
     const bool is_total = Flag(attributes, "total_order");
-    order_ = type == xla::ffi::S32 ? Order::kIntegers : is_total ? Order::kBits : Order::kNumbers;
-    flipped_ = Flag(attributes, "descending") ? ~uint32_t{0} : 0;
+    order_ = name == "s32"   ? Order::kSigned
+             : name == "u32" ? Order::kUnsigned
+             : is_total      ? Order::kBits
+                             : Order::kNumbers;
+    is_descending_ = Flag(attributes, "descending");
     CheckRows(attributes, "sorted_keys", shape_.dims);
-    operands_ = {{"keys", type, shape_.bytes}};
-    results_ = {{"sorted_keys", type, shape_.bytes}};
+    const int64_t elements = shape_.rows * shape_.columns;
+    const auto bytes = [&](const TypeOfElements& type) { return Bytes(elements, type.bytes, "attribute 'keys_dims'"); };
+    operands_ = {{"keys", keys_.in_buffers, bytes(keys_)}};
+    results_ = {{"sorted_keys", keys_.in_buffers, bytes(keys_)}};
     if constexpr (kHasPlaces) {
-      const xla::ffi::DataType along =
-          TypeOf(attributes.Has("places_type") ? attributes.Text("places_type") : "s32", "places_type");
       for (const char* role : {"places", "sorted_places"}) CheckRows(attributes, role, shape_.dims);
-      operands_.push_back({"places", along, shape_.bytes});
-      results_.push_back({"sorted_places", along, shape_.bytes});
+      operands_.push_back({"places", places_.in_buffers, bytes(places_)});
+      results_.push_back({"sorted_places", places_.in_buffers, bytes(places_)});
     }
+    const int64_t lanes = ElementBytes() == 4 ? network_.lanes32 : ElementBytes() == 8 ? network_.lanes64 : 0;
+    if (shape_.columns <= kLongestInLanes && lanes > 0 && shape_.rows >= lanes / 2) lanes_ = lanes;
   }
 
-  std::string implementation() const override { return "radix_sort"; }
+  std::string implementation() const override {
+    return lanes_ > 0 ? std::string("sorting_network:") + network_.name : "radix_sort";
+  }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
-    const auto* keys = static_cast<const uint32_t*>(buffers.operands[0]);
-    auto* sorted_keys = static_cast<uint32_t*>(buffers.results[0]);
-    const uint32_t* places = kHasPlaces ? static_cast<const uint32_t*>(buffers.operands.back()) : nullptr;
-    uint32_t* sorted_places = kHasPlaces ? static_cast<uint32_t*>(buffers.results.back()) : nullptr;
-    parallel.For(shape_.rows, RowsOfPiece(shape_.columns), [&](int64_t begin, int64_t end) {
-      RowSorter sorter(shape_.columns);
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t first = row * shape_.columns;
-        const uint32_t* from = keys + first;
-        const Numbered* sorted = Sorted(sorter, from);
-        for (int64_t i = 0; i < shape_.columns; ++i) sorted_keys[first + i] = KeyOf(sorted[i], from);
-        if (!kHasPlaces) continue;
-        const bool is_count = IsCount(places + first);
-        for (int64_t i = 0; i < shape_.columns; ++i) {
-          const uint32_t place = PlaceOf(sorted[i]);
-          sorted_places[first + i] = is_count ? place : places[first + place];
-        }
-      }
-    });
+    if (keys_.bytes == 4) return Run<uint32_t>(buffers, parallel);
+    Run<uint64_t>(buffers, parallel);
   }
 
  private:
+  // A key, above the number of its place.
+  template <typename Bits>
+  using Element = std::conditional_t<!kHasPlaces, Bits, std::conditional_t<sizeof(Bits) == 4, uint64_t, Wide>>;
+
+  int64_t ElementBytes() const { return kHasPlaces ? 2 * keys_.bytes : keys_.bytes; }
+
   static bool Flag(const Attributes& attributes, const std::string& name) {
     const int64_t value = attributes.Has(name) ? attributes.Integer(name) : 0;
     if (value != 0 && value != 1) Invalid("attribute '" + name + "': expected 0 or 1, got " + std::to_string(value));
     return value != 0;
   }
 
-  const Numbered* Sorted(RowSorter& sorter, const uint32_t* keys) const {
-    if (order_ == Order::kIntegers) return sorter.Sort([&](int64_t i) { return (keys[i] ^ kSign) ^ flipped_; });
-    if (order_ == Order::kBits) return sorter.Sort([&](int64_t i) { return OfBits(keys[i]) ^ flipped_; });
-    return sorter.Sort([&](int64_t i) { return OfNumber(keys[i]) ^ flipped_; });
+  template <typename Bits>
+  void Run(const RoutineBuffers& buffers, const Parallel& parallel) const {
+    const Keys<Bits> order(order_, is_descending_);
+    if (lanes_ > 0) return InLanes<Bits>(buffers, order, parallel);
+    const int64_t columns = shape_.columns;
+    if (shape_.rows >= parallel.threads() || columns < kShortestShared) {
+      return parallel.For(shape_.rows, RowsOfPiece(columns), [&](int64_t begin, int64_t end) {
+        const auto memory = Memory<Bits>(2 * columns);
+        for (int64_t row = begin; row < end; ++row) {
+          SortRow<Bits>(buffers, row, order, memory.get(), Parallel());
+        }
+      });
+    }
+    const auto memory = Memory<Bits>(2 * columns);
+    for (int64_t row = 0; row < shape_.rows; ++row) SortRow<Bits>(buffers, row, order, memory.get(), parallel);
   }
 
-  // The key of an element, from its own bits where these say it: reading keys in their order misses the cache.
-  uint32_t KeyOf(Numbered element, const uint32_t* keys) const {
-    const uint32_t ordered = KeyOfElement(element) ^ flipped_;
-    if (order_ == Order::kIntegers) return ordered ^ kSign;
-    const uint32_t bits = BitsOf(ordered);
-    const bool is_known = order_ == Order::kBits || (bits != 0 && (bits & ~kSign) <= kInfinity);
-    return is_known ? bits : keys[PlaceOf(element)];
+  template <typename Bits>
+  static std::unique_ptr<Element<Bits>[]> Memory(int64_t count) {
+    return std::unique_ptr<Element<Bits>[]>(new Element<Bits>[static_cast<size_t>(count)]);
   }
 
-  // Whether these are 0, 1, 2 and so on, as argsort has them.
-  bool IsCount(const uint32_t* places) const {
-    uint32_t differences = 0;
-    for (int64_t i = 0; i < shape_.columns; ++i) differences |= places[i] ^ static_cast<uint32_t>(i);
-    return differences == 0;
+  template <typename Bits>
+  static Element<Bits> Made(const Keys<Bits>& order, Bits key, int64_t place) {
+    if constexpr (!kHasPlaces) {
+      return order.Total(key);
+    } else {
+      return static_cast<Element<Bits>>(order.Ordered(key)) << (8 * sizeof(Bits)) | static_cast<uint32_t>(place);
+    }
   }
 
+  template <typename Bits>
+  void SortRow(const RoutineBuffers& buffers, int64_t row, const Keys<Bits>& order, Element<Bits>* elements,
+               const Parallel& parallel) const {
+    const int64_t columns = shape_.columns, first = row * columns;
+    const Bits* keys = static_cast<const Bits*>(buffers.operands[0]) + first;
+    const auto for_pieces = [&](const auto& body) { parallel.For(columns, kShortestShared, body); };
+    for_pieces([&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) elements[i] = Made<Bits>(order, keys[i], i);
+    });
+    SortInParallel(elements, elements + columns, columns, false, parallel);
+    for_pieces([&](int64_t begin, int64_t end) { Write<Bits>(buffers, row, order, elements, begin, end); });
+    Finish<Bits>(buffers, row, order);
+  }
+
+  template <typename Bits>
+  void InLanes(const RoutineBuffers& buffers, const Keys<Bits>& order, const Parallel& parallel) const {
+    using E = Element<Bits>;
+    const int64_t columns = shape_.columns, groups = CeilOfRatio(shape_.rows, lanes_);
+    parallel.For(groups, RowsOfPiece(columns * lanes_), [&](int64_t begin, int64_t end) {
+      const auto memory = Memory<Bits>((lanes_ + 1) * columns);
+      E *together = memory.get(), *one = together + lanes_ * columns;
+      for (int64_t group = begin; group < end; ++group) {
+        const int64_t first = group * lanes_, count = std::min(lanes_, shape_.rows - first);
+        if (count < lanes_) std::fill(together, together + lanes_ * columns, E{});
+        for (int64_t lane = 0; lane < count; ++lane) {
+          const Bits* keys = static_cast<const Bits*>(buffers.operands[0]) + (first + lane) * columns;
+          for (int64_t i = 0; i < columns; ++i) together[i * lanes_ + lane] = Made<Bits>(order, keys[i], i);
+        }
+        if constexpr (std::is_same_v<E, uint32_t>) {
+          network_.sort32(together, columns);
+        } else if constexpr (std::is_same_v<E, uint64_t>) {
+          network_.sort64(together, columns);
+        }
+        for (int64_t lane = 0; lane < count; ++lane) {
+          for (int64_t i = 0; i < columns; ++i) one[i] = together[i * lanes_ + lane];
+          Write<Bits>(buffers, first + lane, order, one, 0, columns);
+          Finish<Bits>(buffers, first + lane, order);
+        }
+      }
+    });
+  }
+
+  // Keys and places of sorted elements.
+  template <typename Bits>
+  void Write(const RoutineBuffers& buffers, int64_t row, const Keys<Bits>& order, const Element<Bits>* sorted,
+             int64_t begin, int64_t end) const {
+    const int64_t first = row * shape_.columns;
+    const Bits* keys = static_cast<const Bits*>(buffers.operands[0]) + first;
+    Bits* to = static_cast<Bits*>(buffers.results[0]) + first;
+    if constexpr (!kHasPlaces) {
+      for (int64_t i = begin; i < end; ++i) to[i] = order.OfTotal(sorted[i]);
+    } else {
+      for (int64_t i = begin; i < end; ++i) {
+        const Bits bits = order.OfTotal(static_cast<Bits>(sorted[i] >> (8 * sizeof(Bits))));
+        // Reading keys in their order misses the cache.
+        to[i] = order.IsKnown(bits) ? bits : keys[static_cast<uint32_t>(sorted[i])];
+      }
+      if (places_.bytes == 4) return WritePlaces<uint32_t, Bits>(buffers, first, sorted, begin, end);
+      WritePlaces<uint64_t, Bits>(buffers, first, sorted, begin, end);
+    }
+  }
+
+  template <typename PlaceBits, typename Bits>
+  static void WritePlaces(const RoutineBuffers& buffers, int64_t first, const Element<Bits>* sorted, int64_t begin,
+                          int64_t end) {
+    const PlaceBits* from = static_cast<const PlaceBits*>(buffers.operands[kHasPlaces]) + first;
+    PlaceBits* to = static_cast<PlaceBits*>(buffers.results[kHasPlaces]) + first;
+    for (int64_t i = begin; i < end; ++i) to[i] = from[static_cast<uint32_t>(sorted[i])];
+  }
+
+  template <typename Bits>
+  void Finish(const RoutineBuffers& buffers, int64_t row, const Keys<Bits>& order) const {
+    if (kHasPlaces || !order.are_numbers()) return;
+    const int64_t columns = shape_.columns;
+    Reorder<Bits>(static_cast<const Bits*>(buffers.operands[0]) + row * columns, columns, is_descending_,
+                  static_cast<Bits*>(buffers.results[0]) + row * columns);
+  }
+
+  const TypeOfElements& keys_;
+  const TypeOfElements& places_;
   Rows shape_;
+  const Network& network_;
+  int64_t lanes_ = 0;
   Order order_ = Order::kNumbers;
-  uint32_t flipped_ = 0;
+  bool is_descending_ = false;
 };
 
 const Family<Sort<false>, kOwnEverywhere> sort("sort");

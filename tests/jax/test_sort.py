@@ -23,7 +23,7 @@ def keys(*dims: int) -> jax.Array:
 
 def as_bits(array: np.ndarray) -> np.ndarray:
     """NaN and zeros have their bits, too."""
-    return array.view(np.int32) if array.dtype == np.float32 else array
+    return array.view(f"i{array.dtype.itemsize}") if array.dtype.kind == "f" else array
 
 
 def with_places(x: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -91,11 +91,11 @@ def test_other_keys_and_orders(program, kernel: str) -> None:
     "program",
     [
         lambda x: jnp.sort(x, 0),
-        lambda x: jnp.sort(x.view("uint32"), -1),
+        lambda x: jnp.sort(x.astype("bfloat16"), -1).astype("float32"),
         lambda x: jax.lax.sort((x, x), num_keys=2),
         lambda x: jax.lax.sort((x, x, x), num_keys=1),
     ],
-    ids=["axis", "unsigned", "two keys", "two along"],
+    ids=["axis", "halves", "two keys", "two along"],
 )
 def test_another_sort_stays_with_stock(program) -> None:
     found = run_both(program, keys(40, 500))
@@ -103,6 +103,52 @@ def test_another_sort_stays_with_stock(program) -> None:
     np.testing.assert_array_equal(as_bits(found.dispatched[0]), as_bits(found.stock[0]))
 
 
-def test_the_heuristic_leaves_short_rows() -> None:
-    for length, calls in ((500, 0), (32_000, 1)):
-        assert run_both(lambda x: jnp.sort(x, -1), keys(2, length), policy="heuristic").calls == calls
+def few_values(dims: tuple[int, ...], dtype: str) -> jax.Array:
+    """Most keys are equal to others: of both signs, zeros, infinities, NaN, and below all normal ones."""
+    if dtype == "uint32":
+        return jnp.asarray(RNG.integers(0, 2**32, 40, dtype=np.uint32)[RNG.integers(0, 40, dims)])
+    values = [0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, np.nan, -np.nan, 1e-40, -1e-41, 5e-324, -5e-324]
+    return jnp.asarray(np.array(values).astype(dtype)[RNG.integers(0, len(values), dims)])
+
+
+@pytest.mark.parametrize("dims", [(1, 1000), (37, 100), (16, 1024), (200_001,)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint32"])
+def test_side_by_side_and_on_all_threads(dims: tuple[int, ...], dtype: str) -> None:
+    """Rows in lanes and long ones by pieces: of all types, in both directions, alone and with places."""
+    with jax.enable_x64(True):
+        found = run_both(
+            lambda x: (
+                jnp.sort(x, -1),
+                jnp.sort(x, -1, descending=True),
+                jnp.argsort(x, -1),
+                jnp.argsort(x, -1, descending=True),
+            ),
+            few_values(dims, dtype),
+        )
+    assert found.calls >= 3  # XLA may turn one around
+    for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [lambda x: x, lambda x: x[::-1], lambda x: x % 17, lambda x: x * 0],
+    ids=["in order", "backwards", "few", "equal"],
+)
+def test_long_rows_in_order_backwards_and_equal(order) -> None:
+    x = jnp.asarray(order(np.arange(150_001)), "int32")
+    found = run_both(lambda x: (jnp.sort(x), jnp.argsort(x)), x)
+    assert found.calls == 2
+    for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(dispatched, stock)
+
+
+def test_a_permutation() -> None:
+    found = run_both(lambda key: jax.random.permutation(key, 70_000), jax.random.PRNGKey(3))
+    assert "hlo_dispatch.own.sort_with_places" in found.text
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
+def test_the_heuristic_leaves_few_short_rows() -> None:
+    for dims, calls in (((2, 500), 0), ((16, 20), 0), ((64, 100), 1), ((2, 32_000), 1)):
+        assert run_both(lambda x: jnp.sort(x, -1), keys(*dims), policy="heuristic").calls == calls

@@ -12,8 +12,12 @@ from wire_calls import LOADED, Array, WireCall, strides, tagged
 def valid_calls() -> list[WireCall]:
     """With what goes along with the keys and without, one row and many, short and long; and the largest of rows."""
     made = []
-    for dims in ([5, 17], [2, 3, 1040], [4000], [1, 1]):
-        for keys, along, order in (("f32", "s32", {}), ("s32", "f32", {"descending": 1, "total_order": 1})):
+    for dims in ([5, 17], [20, 33], [2, 3, 1040], [70_000], [1, 1]):
+        for keys, along, order in (
+            ("f32", "s32", {}),
+            ("s32", "f32", {"descending": 1, "total_order": 1}),
+            ("f64", "f64", {}),
+        ):
             for name, roles in (("sort", ("keys",)), ("sort_with_places", ("keys", "places"))):
                 described = {"type": keys} | order | ({"places_type": along} if len(roles) > 1 else {})
                 for role in roles:

@@ -34,7 +34,8 @@ FEWEST_IN_LANES = 16
 MOST_LU_ROWS = 64
 # XLA accumulates so many elements in some microseconds, as many as a call takes.
 FEWEST_ACCUMULATED = 1 << 11
-# A row of so many keys is sorted by digits in some 20 µs (two cores of a Xeon, jax 0.10.2 and 0.12.0.1).
+# A row of so many keys is sorted by digits in some 20 µs (two cores of a Xeon, jax 0.10.2 and 0.12.0.1), as many in
+# short rows, a row in each lane, in less.
 SHORTEST_SORTED = 1 << 11
 # Routines whose arithmetic costs far more than any copy.
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
@@ -78,11 +79,13 @@ def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]
 
 
 def _sort(match: Match, _: Machine) -> tuple[bool, str]:
-    """The verdict for sorts: of short rows, comparing takes no longer. TopK has the same bound, an estimate."""
-    length = match.operands["values" if match.name == "top_k" else "keys"].sizes[-1]
-    if length < SHORTEST_SORTED:
+    """The verdict for sorts: of few short rows, comparing takes no longer. TopK has the same bound, an estimate."""
+    is_top_k = match.name == "top_k"
+    *rows, length = match.operands["values" if is_top_k else "keys"].sizes
+    side_by_side = not is_top_k and math.prod(rows) >= FEWEST_IN_LANES and math.prod(rows) * length >= SHORTEST_SORTED
+    if length < SHORTEST_SORTED and not side_by_side:
         return False, f"rows of {length:,} keys are too short for a gain"
-    if match.name == "top_k":
+    if is_top_k:
         return True, "the kernel reads a row by vectors, and keeps what is above a bound"
     return True, "XLA calls a comparison for each two keys; the kernel compares none"
 

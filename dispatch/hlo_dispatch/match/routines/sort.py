@@ -1,4 +1,4 @@
-"""Sorts that a kernel knows: rows of f32 or s32, their order recognized by what the comparison does with sample keys.
+"""Sorts that a kernel knows: rows of keys, their order recognized by what the comparison does with sample keys.
 
 XLA's TopK, a custom-call of a row's values, has such a comparison, too.
 """
@@ -22,21 +22,28 @@ TOP_K = "TopK"
 
 def _pairs(keys: Any) -> tuple[Any, Any]:
     """Each key with each other, and with those that differ from it in one bit, which a comparison may leave out."""
-    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    unsigned: Any = np.dtype(f"u{keys.dtype.itemsize}").type
+    bits = unsigned(1) << np.arange(8 * keys.dtype.itemsize, dtype=unsigned)
     others: Any = np.concatenate(
-        [np.tile(keys, (keys.size, 1)), (keys.view(np.uint32)[:, None] ^ bits).view(keys.dtype)], 1
+        [np.tile(keys, (keys.size, 1)), (keys.view(unsigned)[:, None] ^ bits).view(keys.dtype)], 1
     )
     return keys.repeat(others.shape[1]), others.ravel()
 
 
+_NUMBERS = [np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf]
 _PAIRS = {
-    "f32": _pairs(np.array([np.nan, -np.nan, -np.inf, -2.5, -1.0, -0.0, 0.0, 1e-3, 1.0, 2.5, np.inf], np.float32)),
+    "f32": _pairs(np.array(_NUMBERS, np.float32)),
+    "f64": _pairs(np.array(_NUMBERS, np.float64)),
     "s32": _pairs(np.array([-(2**31), -7, -1, 0, 1, 7, 2**31 - 1], np.int32)),
+    "u32": _pairs(np.array([0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1], np.uint32)),
 }
 """Element type → pairs of keys that tell orders apart."""
-_TYPES = {"f32": np.float32, "s32": np.int32, "pred": np.bool_}
-_ALONG = ("f32", "s32")
-_ALL_BUT_SIGN = np.int32(2**31 - 1)
+_TYPES = {
+    "f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64, "u32": np.uint32, "pred": np.bool_,
+}  # fmt: skip
+_CONSTANTS = {"f32": "f32s", "f64": "f64s", "s32": "s32s", "s64": "s64s", "pred": "preds"}
+"""Element type → the literal's field that has its numbers."""
+_ALONG = ("f32", "f64", "s32", "s64", "u32")
 _COMPUTED: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "select": np.where,
     "negate": np.negative,
@@ -48,7 +55,7 @@ class Order(NamedTuple):
 
     descending: bool
     total_order: bool
-    """Of f32: by bits, from -NaN over -0 and 0 to NaN; otherwise NaN is larger than numbers, and -0 equals 0."""
+    """Of floats: by bits, from -NaN over -0 and 0 to NaN; otherwise NaN is larger than numbers, and -0 equals 0."""
 
 
 _ORDERS = (Order(False, False), Order(True, False), Order(False, True), Order(True, True))
@@ -63,7 +70,7 @@ def sorts_rows(node: Node, graph: FlatGraph) -> bool:
 def order_of_rows(node: Node, graph: FlatGraph) -> Order | None:
     """The order of a sort that is along the last dimension, in memory too; None: it is something else.
 
-    Equal keys keep their order. What goes along with the keys has 32 bits, and the comparison does not look at it.
+    Equal keys keep their order. The comparison does not look at what goes along with the keys.
     """
     if not node.operands or len(node.proto.called_computation_ids) != 1:
         return None
@@ -101,30 +108,29 @@ def _is_in_order(order: Order, first: Any, second: Any, found: Any) -> bool:
 
 def _key(numbers: Any, order: Order) -> Any:
     """Integers in the order of the numbers."""
-    if numbers.dtype == np.int32:
+    if numbers.dtype.kind != "f":
         return numbers
     ordered = numbers if order.total_order else _without_signs(numbers)
-    bits: Any = ordered.view(np.int32)
-    turned: Any = bits ^ _ALL_BUT_SIGN
+    bits: Any = ordered.view(np.dtype(f"i{numbers.dtype.itemsize}"))
+    turned: Any = bits ^ np.iinfo(bits.dtype).max
     return cast("Any", np.where(bits < 0, turned, bits))
 
 
 def _without_signs(numbers: Any) -> Any:
     """With 0 for -0, and one NaN."""
     with np.errstate(invalid="ignore"):  # signalling NaN
-        positive: Any = numbers + np.float32(0)
-    return cast("Any", np.where(np.isnan(numbers), np.float32(np.nan), positive))
+        positive: Any = numbers + numbers.dtype.type(0)
+    return cast("Any", np.where(np.isnan(numbers), numbers.dtype.type(np.nan), positive))
 
 
 def _value(instruction: InstructionProto, operands: list[Any]) -> Any:
     """What an instruction of scalars computes; None: it is none of those that comparisons have."""
-    dtype = _TYPES.get(shape_of(instruction.shape).element_type)
+    kind = shape_of(instruction.shape).element_type
+    dtype = _TYPES.get(kind)
     if dtype is None:
         return None
     if instruction.opcode == "constant":
-        literal = instruction.literal
-        held = {np.float32: literal.f32s, np.int32: literal.s32s, np.bool_: literal.preds}[dtype]
-        return dtype(held[0])
+        return dtype(getattr(instruction.literal, _CONSTANTS[kind])[0]) if kind in _CONSTANTS else None
     if instruction.opcode == "compare":
         return COMPARISONS[instruction.comparison_direction](*operands)
     if instruction.opcode in ("bitcast", "bitcast-convert"):
