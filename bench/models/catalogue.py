@@ -10,13 +10,14 @@ from hlo_dispatch.bench.pattern import CaseError
 PEERS: Mapping[str, str] = {
     "stock": "stock XLA",
     "ours": "hlo-dispatch",
+    "ours-auto": "hlo-dispatch, frozen without asking",
     "ours-frozen": "hlo-dispatch, frozen",
     "xla-onednn": "XLA's oneDNN flags",
     "torch-compile": "torch.compile",
     "torch-frozen": "torch.compile, weights frozen",
     "openvino": "OpenVINO",
 }
-OURS = ("ours", "ours-frozen")
+OURS = ("ours", "ours-auto", "ours-frozen")
 DEFAULT_PEERS = ("stock", "ours", "ours-frozen", "xla-onednn", "torch-compile", "openvino")
 DTYPES = ("f32", "bf16")
 

@@ -20,8 +20,8 @@ from hlo_dispatch.bench.report import numbers
 INK, GRID = "#1f2933", "#d8dee6"
 COLORS = {
     "stock": "#8a94a3", "ours": "#0b6e99", "always": "#58a6c7", "xla-onednn": "#e08e2b", "raw": "#2f9e6e",
-    "ours-frozen": "#1d6b45", "torch": "#c9533d", "torch-compile": "#c9533d", "torch-frozen": "#e39b8c",
-    "openvino": "#7a5ea8",
+    "ours-auto": "#4f9a78", "ours-frozen": "#1d6b45", "torch": "#c9533d", "torch-compile": "#c9533d",
+    "torch-frozen": "#e39b8c", "openvino": "#7a5ea8",
 }  # fmt: skip
 SIDES = {"xla-onednn": "XLA's oneDNN", "ours": "ours", "raw": "raw library call", "torch": "PyTorch, eager"}
 _KERNELS = ("#0b6e99", "#2f9e6e", "#e08e2b", "#7a5ea8", "#c9533d", "#58a6c7", "#b8860b")

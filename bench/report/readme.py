@@ -14,7 +14,7 @@ from hlo_dispatch.bench.report.gather import Gathered
 from hlo_dispatch.bench.result_files import header_lines, median
 from hlo_dispatch.errors import HloDispatchError
 
-_NAMES = {"ours": "ours", "ours-frozen": "frozen"}
+_NAMES = {"ours": "ours", "ours-auto": "auto", "ours-frozen": "frozen"}
 _SIDES = {"stock": "stock", "xla-onednn": "XLA's oneDNN", "ours": "ours", "raw": "raw call", "torch": "PyTorch, eager"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 """Between these is what the commands write, on either page."""

@@ -18,6 +18,8 @@ from hlo_dispatch.automatic_freezing import overview, trial
 from hlo_dispatch.automatic_freezing.call_form import Call
 from hlo_dispatch.automatic_freezing.jit import JittedFunction
 from hlo_dispatch.automatic_freezing.memory_budget import MemoryBudget
+from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import AccumulatedReports
+from hlo_dispatch.jax_plugin.at_exit.document import document
 
 WIDTH = 16
 
@@ -249,3 +251,16 @@ def test_what_is_not_read_commits_no_results() -> None:
     for number in range(4):
         assert not function(p, inputs(number)).committed
     assert is_frozen(function)
+
+
+def test_the_page_of_a_run_says_what_is_frozen() -> None:
+    p = weights()
+    function = frozen(p)
+    (sentence,) = function.report
+    assert sentence.startswith("layer: 2 arguments frozen")
+    accumulated = AccumulatedReports()
+    statistics = {"frozen": 1, "frozen_arguments": [sentence, "f<g>: not frozen: why"]}
+    page = document(accumulated, statistics, is_page=True).decode()
+    assert "1 function with frozen arguments" in page
+    assert "f&lt;g&gt;: not frozen" in page
+    assert function.sites[0].is_settled

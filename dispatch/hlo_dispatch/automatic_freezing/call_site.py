@@ -53,6 +53,13 @@ class CallSite:
         return self._program
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it is decided what calls run, as long as they pass the same objects."""
+        program = self._program
+        calls = list(program.calls.values()) if program is not None else []
+        return bool(self.refusal) or (bool(calls) and all(call.is_faster is not None for call in calls))
+
+    @property
     def is_watching(self) -> bool:
         """Whether every call has to be looked at, and not only each 2^k-th."""
         if self._program is not None or self.preparation.is_running or self._is_replaced:

@@ -38,8 +38,15 @@ def is_freezable(leaf: Any) -> bool:
 
 def refusal_of_options(options: Mapping[str, Any]) -> str:
     """Why a function jitted with these options is never frozen; empty: it may be."""
-    named = [name for name in _UNSUPPORTED if options.get(name) not in (None, False)]
+    named = [name for name in _UNSUPPORTED if not _is_unspecified(options.get(name))]
     return f"it is jitted with {', '.join(named)}" if named else ""
+
+
+def _is_unspecified(option: Any) -> bool:
+    """Whether an option is none, or a container of nothing but none, as shardings of `nnx.jit` are."""
+    if isinstance(option, tuple | list | dict):
+        return not jax.tree.leaves(option)
+    return option is None or option is False
 
 
 def refusal_of_leaves(leaves: list[Any]) -> str:

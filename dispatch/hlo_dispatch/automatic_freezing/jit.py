@@ -117,6 +117,16 @@ class JittedFunction:
         return not self._sites
 
     @property
+    def jitted(self) -> Any:
+        """The function as `jax.jit` makes it."""
+        return self._jitted
+
+    @property
+    def report(self) -> list[str]:
+        """A sentence on each structure of its calls: what is frozen, and how much faster it is, or why nothing is."""
+        return [overview.sentence(site) for site in self.sites]
+
+    @property
     def sites(self) -> list[CallSite]:
         """Its calls by structure, in the order of their first ones."""
         return list(self._sites.values())

@@ -44,9 +44,11 @@ class _Run:
             # A slow import, which compiles should not wait for.
             from hlo_dispatch.jax_plugin.at_exit.document import document, summary
 
-            content = document(self.accumulated, self.statistics(), is_page=self.destination.is_page)
+            statistics = self.statistics()
+            content = document(self.accumulated, statistics, is_page=self.destination.is_page)
             written = self.destination.write(content)
-            _say(f"hlo-dispatch: {summary(self.accumulated.totals)}; report: {written}")
+            frozen = statistics.get("frozen", 0)
+            _say(f"hlo-dispatch: {summary(self.accumulated.totals, frozen)}; report: {written}")
         except Exception as error:
             _say(f"hlo-dispatch: the report of {VARIABLE} could not be written: {' '.join(str(error).split())}")
 

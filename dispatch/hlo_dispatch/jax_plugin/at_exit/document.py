@@ -22,7 +22,7 @@ def document(accumulated: AccumulatedReports, statistics: Mapping[str, Any], *, 
         "format": FORMAT,
         "process": os.getpid(),
         "arguments": sys.argv,
-        "summary": summary(accumulated.totals),
+        "summary": summary(accumulated.totals, statistics.get("frozen", 0)),
         "totals": asdict(accumulated.totals),
         "statistics": dict(statistics),
         "left_out": accumulated.left_out,
@@ -33,8 +33,12 @@ def document(accumulated: AccumulatedReports, statistics: Mapping[str, Any], *, 
     return (json.dumps(about | {"modules": list(accumulated.reports())}, indent=1, default=str) + "\n").encode()
 
 
-def summary(totals: Totals) -> str:
-    """`3 modules, 12 of 20 regions dispatched, 5.2 s in the pass, 3.4 ms saved by running each once`."""
+def summary(totals: Totals, frozen: int = 0) -> str:
+    """`3 modules, 12 of 20 regions dispatched, 5.2 s in the pass, 3.4 ms saved by running each once`.
+
+    Args:
+        frozen: number of functions that run with frozen arguments.
+    """
     parts = [
         plural(totals.modules, "module"),
         f"{totals.dispatched:,} of {plural(totals.regions, 'region')} dispatched",
@@ -42,6 +46,8 @@ def summary(totals: Totals) -> str:
     ]
     if totals.saved is not None:
         parts.append(f"{duration(totals.saved)} saved by running each once")
+    if frozen:
+        parts.append(f"{plural(frozen, 'function')} with frozen arguments")
     if totals.failures:
         parts.append(f"{plural(totals.failures, 'module')} that the pass failed on")
     return ", ".join(parts)

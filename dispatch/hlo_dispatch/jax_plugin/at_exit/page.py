@@ -83,6 +83,10 @@ def _plain(modules: Counter[str]) -> str:
 
 
 def _notes(about: Mapping[str, Any]) -> Iterator[str]:
+    sentences = about["statistics"].get("frozen_arguments", ())
+    if sentences:
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+        yield f"<h2>Frozen arguments (hlo_dispatch.jit)</h2>\n<ul>{items}</ul>"
     if about["left_out"]:
         yield f"<p>{plural(about['left_out'], 'more module')}, counted above and not listed.</p>"
     for sentence in about["failures"]:
