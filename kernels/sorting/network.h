@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/isa.h"
+
 namespace hlo_dispatch::sorting {
 
 // Several lines at once, one in each lane of a vector: element i of line j is elements[i * lanes + j].
@@ -14,15 +16,7 @@ struct Network {
   void (*sort64)(uint64_t* elements, int64_t count);
 };
 
-namespace plain {
-extern const Network kNetwork;
-}
-namespace avx2 {
-extern const Network kNetwork;
-}
-namespace avx512 {
-extern const Network kNetwork;
-}
+HLO_DISPATCH_FOR_EACH_ISA(extern const Network kNetwork;)
 
 }  // namespace hlo_dispatch::sorting
 
