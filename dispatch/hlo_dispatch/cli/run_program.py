@@ -15,7 +15,6 @@ from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from hlo_dispatch.automatic_freezing.memory_budget import configured_bytes
 from hlo_dispatch.automatic_freezing.mode import freeze_mode
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.jax_plugin import entry_point, jit_replacement
@@ -51,7 +50,10 @@ def run(arguments: Sequence[str]) -> None:
         _fail("run takes a program, or -m and a module; see hlo-dispatch run --help")
     try:
         freeze_mode()
-        configured_bytes()
+        if os.environ.get("HLO_DISPATCH_FREEZE_MEMORY"):
+            from hlo_dispatch.automatic_freezing.memory_budget import configured_bytes
+
+            configured_bytes()
         entry_point.request()
     except HloDispatchError as error:
         _fail(str(error))

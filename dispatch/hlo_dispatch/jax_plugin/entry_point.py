@@ -6,7 +6,6 @@ or unset nothing happens. Invalid variables are logged in one line, and JAX star
 
 from __future__ import annotations
 
-import logging
 import os
 from functools import cache
 
@@ -54,6 +53,8 @@ def initialize() -> None:
 
 
 def _say(problem: str) -> None:
+    import logging  # takes as long as a small program
+
     value = os.environ.get(ENABLE_VARIABLE, "")
     setting = f"{ENABLE_VARIABLE}={value}" if value or not _is_requested else "hlo-dispatch run"
     logging.getLogger("hlo_dispatch").error("%s, but hlo-dispatch is not installed: %s", setting, problem)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # importing it takes as long as all of this module
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
 
 _OWN = {"jax", "jaxlib", "hlo_dispatch"}
 """Packages whose modules get JAX's own `jit`."""
@@ -66,7 +68,7 @@ def _replace(jax: Any) -> None:
     jax.jit = jit
 
 
-class _JaxFinder(MetaPathFinder):
+class _JaxFinder:
     """Finds JAX as the other finders do, with a loader that replaces `jit` once the module is there."""
 
     def find_spec(
@@ -80,12 +82,13 @@ class _JaxFinder(MetaPathFinder):
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _ReplacingLoader(spec.loader, self)
+                    loader: Any = _ReplacingLoader(spec.loader, self)
+                    spec.loader = loader
                 return spec
         return None
 
 
-class _ReplacingLoader(Loader):
+class _ReplacingLoader:
     """The loader of JAX's package, which the module has as its own when it runs."""
 
     def __init__(self, loader: Loader, finder: _JaxFinder) -> None:
