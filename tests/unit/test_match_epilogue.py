@@ -135,7 +135,7 @@ def test_a_residual_is_the_later_products() -> None:
     found = matches(flattened(RESIDUAL))
     assert list(found) == ["late", "early"]
     assert steps(found["late"]) == ["sum", "end"]
-    assert [view.node.name for view in found["late"].operands] == ["x", "v", "tanh"]
+    assert [view.node.name for view in found["late"].operands.values()] == ["x", "v", "tanh"]
     assert steps(found["early"]) == ["tanh"]
     assert stop(found["early"]) == ("", "the value is needed in memory")
 

@@ -82,7 +82,7 @@ def scaled(other: str, dimensions: str, shape: str = "2,5,7,11") -> str:
 )
 def test_what_repeats_is_the_other_operand(other: str, dimensions: str, dims: list[int], steps: list[int]):
     found = only(scaled(other, dimensions))
-    assert [view.node.name for view in found.operands] == ["x", "scale"]
+    assert [view.node.name for view in found.operands.values()] == ["x", "scale"]
     attributes = found.attributes()
     assert (attributes["src_dims"], attributes["src_strides"]) == ([2, 11, 5, 7], [385, 1, 77, 11])
     post_op = attributes["post_op_0"]
@@ -108,7 +108,7 @@ def test_an_argument_times_a_number_is_a_scaling():
   scaled = f32[2,5,7,3] multiply(x, parts)
   mean = f32[2,5,7,3] broadcast(means), dimensions={3}
   ROOT centred = f32[2,5,7,3] subtract(scaled, mean)""")
-    assert [view.node.name for view in found.operands] == ["x", "part", "means"]
+    assert [view.node.name for view in found.operands.values()] == ["x", "part", "means"]
     attributes = found.attributes()
     assert attributes["post_op_0"]["algorithm"] == "mul"
     assert (attributes["post_op_0"]["dims"], attributes["post_op_1"]["dims"]) == ([1, 1, 1, 1], [1, 3, 1, 1])
@@ -121,7 +121,7 @@ def test_a_relu_is_the_larger_of_a_value_and_a_number():
   zero = f32[] constant(0)
   zeros = f32[2,5,7,11] broadcast(zero), dimensions={}
   ROOT y = f32[2,5,7,11] maximum(zeros, x)""")
-    assert [view.node.name for view in found.operands] == ["x", "zero"]
+    assert [view.node.name for view in found.operands.values()] == ["x", "zero"]
     attributes = found.attributes()
     assert (attributes["src_dims"], attributes["src_strides"]) == ([2, 11, 5, 7], [385, 1, 77, 11])
     post_op = attributes["post_op_0"]
@@ -154,7 +154,7 @@ def joined(parts: str, result: str, number: int, order: str) -> str:
 )
 def test_what_is_joined_are_matrices(body: str, rows: int, columns: list[int]):
     found = only(body)
-    assert [view.node.name for view in found.operands] == ["x", "y"]
+    assert [view.node.name for view in found.operands.values()] == ["x", "y"]
     attributes = found.attributes()
     assert attributes["sources"] == 2
     assert (attributes["src_dims"], attributes["src_1_dims"]) == ([rows, columns[0]], [rows, columns[1]])
@@ -187,7 +187,7 @@ def test_what_is_joined_already_is_read_as_that():
         known = {node(graph, name) for name in results}
         found = matcher.rematch(three, lambda _: False, {graph.root}.__contains__, known)
         assert isinstance(found, Match)
-        return [view.node.name for view in found.operands]
+        return [view.node.name for view in found.operands.values()]
 
     assert read() == ["x", "y", "z"]
     assert read("two", "other") == ["two", "z"]

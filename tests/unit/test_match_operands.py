@@ -139,7 +139,7 @@ ENTRY main { x = bf16[8,8]{1,0} parameter(0)
   ROOT second = f32[8,8]{1,0} dot(wide, other), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
 """)
     )
-    assert [view.node.name for view in found["second"].operands] == ["first", "x"]
+    assert [view.node.name for view in found["second"].operands.values()] == ["first", "x"]
     assert found["first"].output.name == "first"
 
 

@@ -39,7 +39,7 @@ def test_they_are_read_as_they_were_written(text: str, low: list, high: list, di
     found = only(text)
     assert isinstance(found, Match), str(found)
     attributes = found.attributes()
-    assert [view.node.name for view in found.operands] == ["x", "w"]
+    assert [view.node.name for view in found.operands.values()] == ["x", "w"]
     assert found.anchor.kernel == "onednn.convolution"
     assert (attributes["padding_low"], attributes["padding_high"]) == (low, high)
     assert (attributes["strides"], attributes["dilations"]) == ([1, 1], dilations)
