@@ -76,7 +76,7 @@ def test_doubles(function) -> None:
 @pytest.mark.parametrize("function", ALONG, ids=lambda function: function.__name__)
 def test_what_is_no_number(function) -> None:
     """Each special number, behind others and ahead of them, on lines of their own."""
-    specials = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3e38, 1e-38]
+    specials = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3e38, 1e-37]
     made = np.asarray(lines(2 * len(specials) + 1, 64)).copy()
     for row, special in enumerate(specials):
         made[2 * row, 20] = made[2 * row + 1, [3, 40]] = special
