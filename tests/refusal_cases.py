@@ -40,7 +40,8 @@ def table() -> Table:
 KINDS: dict[str, tuple[str, ...]] = {
     "anchor": tuple(name for name in table().anchors if name not in GLUE_OPS),
     "glue op": GLUE_OPS,
-    "routine": tuple(routine.name for routine in table().routines),
+    "routine": tuple(routine.name for routine in table().routines if routine.opcode != "reduce-window"),
+    "cumulative routine": tuple(routine.name for routine in table().routines if routine.opcode == "reduce-window"),
     "attention": tuple(attention.name for attention in table().attentions),
     "recurrent layer": tuple(recurrent.name for recurrent in table().recurrents),
     "pattern": tuple(pattern.name for pattern in table().patterns),
@@ -122,9 +123,9 @@ def unchanged(base: Base) -> bytes:
 
 def integers(base: Base) -> bytes:
     """The module in integers of which no kernel computes sums."""
-    types = dict.fromkeys(("f32", "bf16", "f16", "f64", "c64", "s16"), "u32") | {"s8": "u16", "s4": "u16"}
+    types = dict.fromkeys(("f32", "bf16", "f16", "f64", "c64", "s16"), "u64") | {"s8": "u16", "s4": "u16"}
     text = re.sub(rf"\b({'|'.join(types)})(?=\[)", lambda match: types[match[1]], base.text)
-    return hlo_text.from_text(re.sub(r"((?:u32|u16)\[\] constant\()(\(.*?\)|[^)]*)", r"\g<1>1", text))
+    return hlo_text.from_text(re.sub(r"((?:u64|u16)\[\] constant\()(\(.*?\)|[^)]*)", r"\g<1>1", text))
 
 
 def double(base: Base) -> bytes:
@@ -246,16 +247,19 @@ class Column:
 
 
 def _all(code: str, **other: str) -> dict[str, str]:
-    codes = {group: code for group in ("anchor", "routine", "attention", "pattern")}
+    codes = {group: code for group in ("anchor", "routine", "cumulative routine", "attention", "pattern")}
     return codes | {"glue op": UNREPORTED} | other
 
+
+_NO_TREE = {"cumulative routine": UNREPORTED}
+"""Nobody expects of any reduce-window that it begins a tree of them."""
 
 MATRIX: dict[str, Column] = {
     "integers": Column(integers, "always", {"anchor": "dtype-unsupported", "routine": "dtype-unsupported"}),
     "double": Column(double, "always", {"attention": "dtype-unsupported"}),
     "dynamic": Column(dynamic, "always", _all("dynamic-shape", pattern="near-miss")),
-    "empty": Column(empty, "always", _all("zero-size", pattern="near-miss")),
-    "ordered": Column(ordered, "always", _all("control-dependency", pattern="near-miss")),
+    "empty": Column(empty, "always", _all("zero-size", pattern="near-miss", **_NO_TREE)),
+    "ordered": Column(ordered, "always", _all("control-dependency", pattern="near-miss", **_NO_TREE)),
     "algorithm": Column(algorithm, "always", {"anchor": "precision-unsupported"}),
     "small call": Column(small_call, "heuristic", _all("small-call")),
     "never": Column(unchanged, "never", _all("policy")),

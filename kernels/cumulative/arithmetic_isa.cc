@@ -1,8 +1,8 @@
 // Cumulative sums, products, maxima and minima.
 //
 // Sums of floats keep what each addition to the total rounds off, and add it to every result: a line of a million
-// elements is as exact as one of a few. Products, whose order decides whether they overflow on the way, are computed
-// one after the other, in f64.
+// elements is as exact as one of a few, where no sum of a part overflows. Products, whose order decides whether they
+// overflow on the way, are computed one after the other, in f64.
 #include <cstdint>
 
 #include "common/vectors.h"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -160,6 +161,16 @@ def test_donated_arguments_are_donated_and_static_results_are_copies(size: int) 
     assert is_frozen(function) or "donates" in overview.sentence(function.sites[0])
 
 
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+def test_what_is_donated_in_vain_lives_on() -> None:
+    """As under `jax.jit`: no result can take its memory."""
+    function, p, x = jitted(layer, donate_argnums=1), weights(), inputs(0)
+    for _ in range(5):
+        check(function, p, x)
+    assert is_frozen(function)
+    assert not x.is_deleted()
+
+
 @pytest.mark.parametrize("kind", ["numpy", "key", "callback"])
 def test_what_is_never_frozen(kind: str) -> None:
     def program(p: Any, key: Any, x: Any) -> Any:
@@ -207,6 +218,8 @@ def test_what_jit_offers() -> None:
     assert whole.lower(1.0).compile()(2.0) == 4.0
     assert whole.eval_shape(jnp.ones(3)).shape == (3,)
     assert whole.trace(1.0).jaxpr.out_avals
+    assert isinstance(whole, jax.stages.Wrapped)
+    assert jax.export.export(whole)(jnp.ones(2)).call(jnp.ones(2))[0] == 2.0
     assert copy.deepcopy(whole)(3.0) == 6.0
     whole.clear_cache()
     assert whole(3.0) == 6.0

@@ -63,12 +63,15 @@ print(hlo_dispatch.installed())
 """
 
 
-def run(folder: Path, *words: str, python: bool = False, **environment: str) -> tuple[int, str, str]:
+def run(
+    folder: Path, *words: str, python: bool = False, given: str | None = None, **environment: str
+) -> tuple[int, str, str]:
     command = [sys.executable] if python else [sys.executable, "-c", COMMAND, "run"]
     done = subprocess.run(
         [*command, *words],
         cwd=folder,
         env=clean_environment() | environment,
+        input=given,
         capture_output=True,
         text=True,
         timeout=120,
@@ -106,6 +109,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_it_is_what_python_does(folder: Path, words: str) -> None:
     assert run(folder, *words.split()) == run(folder, *words.split(), python=True)
+
+
+@pytest.mark.any_processor
+def test_standard_input_and_a_safe_path(folder: Path) -> None:
+    program = "import sys; print(sys.argv, sys.path[0], '__file__' in globals())"
+    assert run(folder, "-", "x", given=program) == run(folder, "-", "x", given=program, python=True)
+    # Which Python finds in the folder all the same.
+    safe = {"PYTHONSAFEPATH": "1"}
+    status, output, _ = run(folder, "package", **safe)
+    assert (status, output) == run(folder, "package", python=True, **safe)[:2]
 
 
 @pytest.mark.any_processor

@@ -134,14 +134,19 @@ def test_halves_are_accumulated_in_f32() -> None:
     assert_right(found, exact(lax.cumsum, x.astype("float32"), 1), 5e-3)
 
 
+def _clipped(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.where((a > 60) & (a < 1e30), a, jnp.logaddexp(a, b))
+
+
 @pytest.mark.parametrize(
     "program",
     [
         lambda x: lax.cummax(x.astype("uint32"), axis=1),
         lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 7), (1, 1), ((0, 0), (6, 0))),
         lambda x: lax.reduce_window(x, 1.0, lax.add, (1, 64), (1, 1), ((0, 0), (63, 0))),
+        lambda x: lax.reduce_window(80 * x, -np.float32(np.inf), _clipped, (1, 64), (1, 1), ((0, 0), (63, 0))),
     ],
-    ids=["unsigned", "a moving sum", "another start"],
+    ids=["unsigned", "a moving sum", "another start", "another function of large numbers"],
 )
 def test_others_stay_with_stock(program) -> None:
     found = run_both(program, lines(3, 64))

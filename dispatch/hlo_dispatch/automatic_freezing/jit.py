@@ -131,6 +131,20 @@ class JittedFunction:
         """Its calls by structure, in the order of their first ones."""
         return list(self._sites.values())
 
+    # Python's protocols (`jax.stages.Wrapped`, which `jax.export` asks for) see no attributes of `__getattr__`.
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As of `jax.jit`'s functions."""
+        return self._jitted.lower(*args, **kwargs)
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As of `jax.jit`'s functions."""
+        return self._jitted.trace(*args, **kwargs)
+
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As of `jax.jit`'s functions."""
+        return self._jitted.eval_shape(*args, **kwargs)
+
     def clear_cache(self) -> None:
         """As of `jax.jit`'s functions; what was frozen is freed, too."""
         self._end("its cache was cleared")
@@ -153,7 +167,7 @@ class JittedFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        # `lower`, `trace`, `eval_shape`, and what else this jax has.
+        # What else this jax has.
         if name == "_jitted":
             raise AttributeError(name)
         return getattr(self._jitted, name)

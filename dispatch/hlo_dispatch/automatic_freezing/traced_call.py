@@ -4,7 +4,8 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class TracedCall:
     dynamic: tuple[int, ...]
     """Numbers of the others."""
     donated: tuple[int, ...]
-    """Numbers of the donated leaves."""
+    """Numbers of the donated leaves whose memory a result can take; JAX leaves others as they are."""
     examples: tuple[Any, ...]
     """Abstract values of the dynamic leaves; Python's numbers as they are."""
     signature: Hashable
@@ -52,7 +53,7 @@ class TracedCall:
         chosen = set(static)
         flags = donated_flags(traced)
         dynamic = tuple(number for number in range(len(leaves)) if number not in chosen)
-        donated = tuple(number for number in dynamic if flags[number])
+        donated = tuple(_usable(closed, (number for number in dynamic if flags[number])))
         refusal = refusal_of_donation([leaves[number] for number in donated])
         if refusal:
             raise FreezeError(refusal)
@@ -92,6 +93,16 @@ def donated_flags(traced: Any) -> list[bool]:
     """Whether each leaf of a traced call's arguments is donated."""
     infos = jax.tree.leaves(traced.args_info, is_leaf=lambda node: hasattr(node, "donated"))
     return [info.donated for info in infos]
+
+
+def _usable(closed: Any, donated: Iterable[int]) -> Iterator[int]:
+    """Those of the donated leaves that have a result of their own shape and type each, as JAX assigns them."""
+    results = Counter((aval.shape, aval.dtype) for aval in closed.out_avals)
+    for number in donated:
+        aval = closed.in_avals[number]
+        if results[aval.shape, aval.dtype]:
+            results[aval.shape, aval.dtype] -= 1
+            yield number
 
 
 def key_of(avals: Any) -> Hashable:

@@ -24,6 +24,7 @@ _run_module_as_main: Callable[..., Any] = vars(runpy)["_run_module_as_main"]
 USAGE = """\
 Usage: hlo-dispatch run PROGRAM.py [ARGS]...
        hlo-dispatch run -m MODULE [ARGS]...
+       hlo-dispatch run - [ARGS]...
 
 Run a Python program as Python would, with the pass installed and hlo_dispatch.jit in jax.jit's place.
 
@@ -44,7 +45,7 @@ def run(arguments: Sequence[str]) -> None:
     is_module = words[:1] == ["-m"]
     if words[:1] in (["-m"], ["--"]):
         words = words[1:]
-    elif words and words[0].startswith("-"):
+    elif words and words[0].startswith("-") and words[0] != "-":
         _fail(f"run takes no option {words[0]}; see hlo-dispatch run --help")
     if not words:
         _fail("run takes a program, or -m and a module; see hlo-dispatch run --help")
@@ -58,7 +59,8 @@ def run(arguments: Sequence[str]) -> None:
     except HloDispatchError as error:
         _fail(str(error))
     jit_replacement.replace_jit()
-    program, start = words[0], _module if is_module else _file
+    program = words[0]
+    start = _module if is_module else _standard_input if program == "-" else _file
     sys.argv = [program, *words[1:]]
     start(program)
 
@@ -76,11 +78,21 @@ def _module(name: str) -> None:
     _call(lambda: _run_module_as_main(name))
 
 
+def _standard_input(_: str) -> None:
+    """As `python -`."""
+    content = sys.stdin.read()
+    _set_first_path("")
+    module = _new_main()
+    module.__file__ = "<stdin>"
+    _call(lambda: exec(compile(content, "<stdin>", "exec", dont_inherit=True), module.__dict__))
+
+
 def _file(path: str) -> None:
     """As `python path`: a file of source or byte code, or a folder or archive that has a `__main__.py`."""
     path = os.path.join(os.getcwd(), path)  # neither normalized nor resolved, as Python has it in __file__
     if pkgutil.get_importer(path) is not None:
-        _set_first_path(path)
+        # Its `__main__` is found there, whatever Python was told.
+        sys.path[: not sys.flags.safe_path] = [path]
         _new_main()
         _call(lambda: _run_module_as_main("__main__", False))
         return

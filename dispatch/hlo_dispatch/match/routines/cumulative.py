@@ -243,7 +243,12 @@ def _applied(node: Node, graph: FlatGraph) -> str:
 
 
 def _adds_exponentials(computation: FlatGraph) -> bool:
-    """Whether a computation of two scalars gives the logarithm of the sum of their exponentials."""
+    """Whether a computation of two scalars gives the logarithm of the sum of their exponentials.
+
+    One with a number of its own may be another one beyond that number, where no point of ours lies.
+    """
+    if any(node.opcode == "constant" for node in computation.nodes):
+        return False
     given = [axis.ravel() for axis in np.meshgrid(_POINTS, _POINTS, indexing="ij")]
     offsets = np.zeros(1, np.int64)
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS
@@ -50,9 +50,10 @@ class RoutineFinder:
         factors: set[Node] = set()
         for node in graph.nodes:
             if node.opcode == "reduce-window":
-                if node not in unmaterialized and (match := self._cumulative_at(node, graph)) is not None:
-                    unmaterialized.update(match.covered)
-                    yield match.node, match
+                if node not in unmaterialized and (found := self._cumulative_at(node, graph)) is not None:
+                    if isinstance(found[1], Match):
+                        unmaterialized.update(found[1].covered)
+                    yield found
                 continue
             known = self._routine_of(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
@@ -63,13 +64,14 @@ class RoutineFinder:
                     factors.add(node)
                 yield node, found
 
-    def _cumulative_at(self, node: Node, graph: FlatGraph) -> Match | None:
-        """The tree of reduce-windows that begins at one."""
+    def _cumulative_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
+        """The tree of reduce-windows that begins at one: its result, and the match or the refusal."""
         found = find_cumulative(node, graph) if self._cumulative else None
         routine = None if found is None else self._cumulative.get(found.routine)
         if found is None or routine is None or found.source.element_type not in routine.numerics:
             return None
-        return match_of_cumulative(found, routine)
+        refusal = _unsupported_size(found.result, (found.source.node.shape, found.result.shape))
+        return found.result, match_of_cumulative(found, routine) if refusal is None else refusal
 
     def _routine_of(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
         """The table's routine for the instruction, one of `opcodes`, and its element type."""
@@ -167,7 +169,11 @@ def _unsupported_call(node: Node, routine: Routine, dtype: str, shapes: tuple[Sh
         return Refusal("rewrite-unsupported", "the tuple of its results is the computation's result", node.name)
     if any(user.opcode != "get-tuple-element" for user in node.users) and len(shapes) > 1:
         return Refusal("rewrite-unsupported", "the tuple of its results is passed on as a whole", node.name)
-    for shape in (*(operand.shape for operand in node.operands), *shapes):
+    return _unsupported_size(node, (*(operand.shape for operand in node.operands), *shapes))
+
+
+def _unsupported_size(node: Node, shapes: Iterable[Shape]) -> Refusal | None:
+    for shape in shapes:
         if shape.is_dynamic:
             return Refusal("dynamic-shape", f"{shape} has a dimension known only at run time", node.name)
         if shape.elements == 0:
