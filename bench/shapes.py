@@ -129,6 +129,11 @@ _ROWS = (
     Row("sort", "m=1,n=32000", "Llama 2, the least likely tokens of a nucleus"),
     Row("argsort", "m=1,n=128256", "Llama 3, top-p sampling of one token"),
     Row("top_k", "m=1,n=128256", "Llama 3, top-k sampling of one token"),
+    Row("cumsum", "m=1,n=128256", "Llama 3, top-p sampling of one token"),
+    Row("cumprod", "m=4096,n=128", "volume rendering, transmittance along rays"),
+    Row("cummax", "m=512,n=1024", "running maxima of series"),
+    Row("cummin", "m=512,n=1024", "running minima of series"),
+    Row("cumlogsumexp", "m=512,n=1024", "survival analysis, partial likelihoods"),
     Row("layer_norm", "m=128,n=768", "BERT-base", dtypes=_BOTH),
     Row("rms_norm", "m=512,n=2048", "language models", dtypes=_BOTH),
 )
