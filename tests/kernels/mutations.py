@@ -14,7 +14,8 @@ NUMBERS = [
     *range(-1, 10), 15, 16, 17, 31, 32, 64, 65, 100, 2**15, 2**16, 2**24, 2**24 + 1, 2**30, 2**31 - 1, 2**31, 2**32 - 1,
     2**32, 2**32 + 1, 2**33, 2**40, 2**47, 2**61, 2**62, 2**63 - 1, -2, -(2**31), -(2**32), -(2**62), -(2**63),
 ]  # fmt: skip
-FLOATS = [0.0, -0.0, 0.5, -1.0, 1e38, float("inf"), float("-inf"), float("nan")]
+# Of 1e38 a few terms of a sum would overflow in f32 and not in the reference.
+FLOATS = [0.0, -0.0, 0.5, -1.0, 1e30, float("inf"), float("-inf"), float("nan")]
 TEXTS = [
     "", "f32", "f64", "bf16", "f16", "c64", "c128", "s8", "plain", "any", "best", "packed", "max", "average", "relu",
     "tanh", "clip", "scale", "select", "causal", "window", "softcap", "pred",
