@@ -1,5 +1,4 @@
-// Sorting of unsigned numbers by their digits, the highest first, each digit as long as suits what is left to be
-// sorted.
+// Radix sort of unsigned numbers, the most significant digit first; a digit has more bits where more numbers differ.
 #ifndef HLO_DISPATCH_SORTING_RADIX_H_
 #define HLO_DISPATCH_SORTING_RADIX_H_
 

@@ -25,7 +25,7 @@
 #include "sorting/keys.h"
 #include "sorting/network.h"
 #include "sorting/radix.h"
-#include "sorting/row_sorter.h"
+#include "sorting/rows.h"
 
 namespace hlo_dispatch::sorting {
 

@@ -15,7 +15,9 @@
 #include "common/processor.h"
 #include "common/routine.h"
 #include "sorting/above.h"
-#include "sorting/row_sorter.h"
+#include "sorting/keys.h"
+#include "sorting/radix.h"
+#include "sorting/rows.h"
 
 namespace hlo_dispatch::sorting {
 
@@ -26,22 +28,17 @@ constexpr int64_t kFewest = 16;
 // Found elements that are kept before those that cannot be among the result are dropped: an estimate, too.
 constexpr int64_t kLeastKept = 256;
 
-// The largest first.
-uint32_t Descending(float value) {
+// A value as a number that orders the largest first, above the number of its place.
+using Numbered = uint64_t;
+
+const Keys<uint32_t> kOrder(Order::kBits, true);
+
+Numbered Number(const float* values, int64_t place) {
   uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return ~OfBits(bits);
+  std::memcpy(&bits, values + place, sizeof bits);
+  return static_cast<Numbered>(kOrder.Total(bits)) << 32 | static_cast<Numbered>(place);
 }
-
-float ValueOf(uint32_t descending) {
-  const uint32_t bits = BitsOf(~descending);
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// As the search compares.
-int32_t SignedOf(uint32_t descending) { return static_cast<int32_t>(~descending ^ kSign); }
+uint32_t BitsOfElement(Numbered element) { return kOrder.OfTotal(static_cast<uint32_t>(element >> 32)); }
 
 class TopK final : public Routine {
  public:
@@ -74,20 +71,23 @@ class TopK final : public Routine {
     auto* largest = static_cast<float*>(buffers.results[0]);
     auto* places = static_cast<int32_t*>(buffers.results[1]);
     parallel.For(shape_.rows, RowsOfPiece(shape_.columns), [&](int64_t begin, int64_t end) {
-      std::vector<Numbered> found;
-      RowSorter sorter(IsSelected() ? 0 : shape_.columns);
+      std::vector<Numbered> found, spare;
+      if (!IsSelected()) {
+        found.resize(static_cast<size_t>(shape_.columns));
+        spare.resize(found.size());
+      }
       for (int64_t row = begin; row < end; ++row) {
         const float* from = values + row * shape_.columns;
-        const Numbered* sorted = nullptr;
         if (IsSelected()) {
           Select(from, found);
-          sorted = found.data();
         } else {
-          sorted = sorter.Sort([&](int64_t i) { return Descending(from[i]); });
+          for (int64_t i = 0; i < shape_.columns; ++i) found[i] = Number(from, i);
+          SortByDigits(found.data(), spare.data(), shape_.columns, false);
         }
         for (int64_t i = 0; i < k_; ++i) {
-          largest[row * k_ + i] = ValueOf(KeyOfElement(sorted[i]));
-          places[row * k_ + i] = static_cast<int32_t>(PlaceOf(sorted[i]));
+          const uint32_t bits = BitsOfElement(found[i]);
+          std::memcpy(largest + row * k_ + i, &bits, sizeof bits);
+          places[row * k_ + i] = static_cast<int32_t>(static_cast<uint32_t>(found[i]));
         }
       }
     });
@@ -107,11 +107,11 @@ class TopK final : public Routine {
     bool is_bounded = false;
     for (int64_t i = 0; i < shape_.columns; ++i) {
       if (is_bounded && (i = search_.first_above(from, i, shape_.columns, bound)) == shape_.columns) break;
-      found.push_back(Number(Descending(from[i]), i));
+      found.push_back(Number(from, i));
       if (found.size() < most) continue;
       std::nth_element(found.begin(), last(), found.end());
-      // What comes later and is equal to the last of these is behind it.
-      bound = SignedOf(KeyOfElement(*last()));
+      // What comes later and is equal to the last of these is behind it. The search compares signed numbers.
+      bound = static_cast<int32_t>(OfBits(BitsOfElement(*last())) ^ kSignOf<uint32_t>);
       is_bounded = true;
       found.resize(static_cast<size_t>(k_));
     }

@@ -1,8 +1,7 @@
-#include "sorting/row_sorter.h"
+#include "sorting/rows.h"
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "common/checked.h"
 #include "common/failure.h"
@@ -15,18 +14,6 @@ namespace {
 constexpr int64_t kGrain = 1 << 13;
 
 }  // namespace
-
-void RowSorter::Distribute(int digit) {
-  Counts& counts = counts_[digit];
-  if (counts[Digit(from_[0], digit)] == count_) return;
-  uint32_t before = 0;
-  for (uint32_t& count : counts) before += std::exchange(count, before);
-  for (int64_t i = 0; i < count_; ++i) {
-    const Numbered element = from_[static_cast<size_t>(i)];
-    to_[counts[Digit(element, digit)]++] = element;
-  }
-  std::swap(from_, to_);
-}
 
 void CheckRows(const Attributes& attributes, const std::string& role, const std::vector<int64_t>& dims) {
   if (attributes.Integers(role + "_dims") != dims) Invalid(role + ": expected the dimensions of its operand");
