@@ -8,13 +8,13 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from hlo_dispatch.bench.programs import BenchProgram
 from hlo_dispatch.bench.verdict import ALWAYS, FIRST, LIMITS, SETTLED, STOCK, Result
 from hlo_dispatch.demo.timing import interleaved
-from hlo_dispatch.report.values import Region
+from hlo_dispatch.report import Report
 
 NO_LIMIT = "3600"
 """Seconds of measuring, where it shall not end early."""
@@ -66,16 +66,17 @@ def compiled(program: BenchProgram) -> tuple[Any, float]:
     return lowered.compile(), time.perf_counter() - begin
 
 
-def dispatched(program: BenchProgram, policy: str) -> tuple[Any, list[Region]]:
-    """The executable of a policy, and the regions that its compile reports."""
+@contextlib.contextmanager
+def reporting(policy: str) -> Generator[list[Report]]:
+    """A policy while it is entered; the list has the reports of what was compiled meanwhile, afterwards."""
     import hlo_dispatch
 
+    found: list[Report] = []
     # By identity: only recent reports are kept, so positions move.
     before = hlo_dispatch.reports()
     with hlo_dispatch.enabled(policy=policy):
-        executable, _ = compiled(program)
-    fresh = [report for report in hlo_dispatch.reports() if not any(report is old for old in before)]
-    return executable, [region for report in fresh for region in report.candidates]
+        yield found
+    found += [report for report in hlo_dispatch.reports() if not any(report is old for old in before)]
 
 
 def kernel_calls(text: str) -> int:

@@ -19,10 +19,9 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from hlo_dispatch.bench.comparing import blocking, compiled, dispatched, kernel_calls
 from hlo_dispatch.bench.everyday_programs import DTYPES, KINDS, OPERATIONS, EverydayOperation, drawn
 from hlo_dispatch.bench.programs import BenchProgram
-from hlo_dispatch.bench.public import errors
+from hlo_dispatch.bench.public import stock_and_ours
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.report.terminal import make_table, row
@@ -114,27 +113,18 @@ def program(operation: EverydayOperation, dtype: str, elements: int, gradient: b
 def _measured(
     operation: EverydayOperation, dtype: str, elements: int, gradient: bool, plan: EverydayPlan, peers: _Peers
 ) -> dict[str, Any]:
-    made = program(operation, dtype, elements, gradient)
-    stock, _ = compiled(made)
-    ours, regions = dispatched(made, plan.policy)
-    compared = errors(made, stock, ours)
-    ways = {name: blocking(way, made.arguments) for name, way in (("stock", stock), ("ours", ours))}
+    ways, entry = stock_and_ours(program(operation, dtype, elements, gradient), plan.policy)
     samples: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         of_jax = interleaved(ways, seconds=plan.seconds / ROUNDS, rounds=20)
         turn = {name: list(timing.samples) for name, timing in of_jax.items()} | peers.times(plan.seconds / ROUNDS)
         for name, values in turn.items():
             samples.setdefault(name, []).extend(values)
-    calls = kernel_calls(ours.as_text())
     return {
         "seconds": {name: statistics.median(values) for name, values in samples.items()},
         "least": {name: min(values) for name, values in samples.items()},
-        "calls": calls,
-        "kernels": sorted({region.kernel for region in regions if region.kernel}) if calls else [],
-        "reasons": [f"{region.formula}: {region.reason}" for region in regions],
         "failed": peers.failed,
-        "errors": [result.error for result in compared],
-        "verdict": "right" if all(result.is_right for result in compared) else "wrong",
+        **entry,
     }
 
 
@@ -164,7 +154,7 @@ def print_everyday(target: Console, entries: list[dict[str, Any]]) -> None:
             table, entry["name"],
             *(f"{entry['seconds'][name] * 1e3:.3g}" if name in entry["seconds"] else "" for name in names),
             f"{of_stock:.2f}", f"{of_best:.2f}{' !' * falls_short(entry)}", entry["verdict"],
-            ", ".join(entry["kernels"]) or "stock",
+            ", ".join(entry["kernels"]) if entry["calls"] else "stock",
         )  # fmt: skip
     target.print(table)
     short = sum(map(falls_short, entries))

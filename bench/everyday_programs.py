@@ -107,14 +107,10 @@ def _layer_norm(j: Any, x: Any, scale: Any, bias: Any) -> Any:
     return (x - mean) * j.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5) * scale + bias
 
 
-def _numpy_logcumsumexp(x: np.ndarray) -> np.ndarray:
-    return np.logaddexp.accumulate(x, axis=-1)
-
-
 def _function(
-    name: str, operands: Any, jax: Any, torch: Any, numpy: Any = None, dtypes: Any = FLOATS, grad: bool = True
+    name: str, operands: Any, jax: Any, torch: Any, numpy: Any = None, dtypes: Any = FLOATS
 ) -> EverydayOperation:
-    return EverydayOperation("functions", name, operands, jax, torch, numpy, dtypes, grad)
+    return EverydayOperation("functions", name, operands, jax, torch, numpy, dtypes)
 
 
 OPERATIONS = (
@@ -248,7 +244,7 @@ OPERATIONS = (
     ),
     EverydayOperation(
         "cumulative", "logsumexp of rows of 1024", _rows(1024), lambda j, x: j.lax.cumlogsumexp(x, 1),
-        lambda t, x: t.logcumsumexp(x, -1), _numpy_logcumsumexp, WIDE,
+        lambda t, x: t.logcumsumexp(x, -1), lambda x: np.logaddexp.accumulate(x, axis=-1), WIDE,
     ),
     EverydayOperation(
         "counting", "histogram in 100", _vector, lambda j, x: j.numpy.histogram(x, 100, (-4.0, 4.0))[0],

@@ -16,6 +16,7 @@ from hlo_dispatch import _kernels
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.bench import in_jax, peak
 from hlo_dispatch.bench.cases import Case, make_case
+from hlo_dispatch.bench.comparing import reporting
 from hlo_dispatch.bench.repeated import CALLS, CALLS_OF_LONG, LONG, only_call, operands_of_call, repeated
 from hlo_dispatch.bench.worker import serve, timed
 from hlo_dispatch.demo.compare import relative_difference
@@ -37,13 +38,10 @@ def prepare(case: Case, sides: Sequence[str]) -> tuple[dict[str, Callable[[], ob
         calls["stock"] = _compiled(case, operands)
     for side, policy in POLICIES.items():
         if side in sides:
-            before = hlo_dispatch.reports()
-            with hlo_dispatch.enabled(policy=policy):
+            with reporting(policy) as reports:
                 calls[side] = _compiled(case, operands)
-            # By identity: only recent reports are kept, so positions move.
-            fresh = [report for report in hlo_dispatch.reports() if not any(report is old for old in before)]
             if side == "ours":
-                said["chosen"] = [region.implementation for report in fresh for region in report.dispatched]
+                said["chosen"] = [region.implementation for report in reports for region in report.dispatched]
     if "always" in sides or "raw" in sides:
         with hlo_dispatch.enabled(policy="always"):
             report = hlo_dispatch.explain(in_jax.function(case), *operands)

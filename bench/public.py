@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from hlo_dispatch.bench.comparing import blocking, compiled, dispatched, kernel_calls
+from hlo_dispatch.bench.comparing import Ways, blocking, compiled, kernel_calls, reporting
 from hlo_dispatch.bench.programs import BenchProgram
 from hlo_dispatch.bench.public_programs import KINDS
 from hlo_dispatch.demo.timing import interleaved
@@ -41,13 +41,20 @@ def run(
 
 
 def _measured(program: BenchProgram, policy: str, seconds: float) -> dict[str, Any]:
+    ways, entry = stock_and_ours(program, policy)
+    timings = interleaved(ways, seconds=seconds)
+    return {"seconds": {name: timing.median for name, timing in timings.items()}, **entry}
+
+
+def stock_and_ours(program: BenchProgram, policy: str) -> tuple[Ways, dict[str, Any]]:
+    """Both ways of running a program, and what there is to say of them besides their times."""
     stock, _ = compiled(program)
-    ours, regions = dispatched(program, policy)
+    with reporting(policy) as reports:
+        ours, _ = compiled(program)
+    regions = [region for report in reports for region in report.candidates]
     compared = errors(program, stock, ours)
     ways = {name: blocking(way, program.arguments) for name, way in (("stock", stock), ("ours", ours))}
-    timings = interleaved(ways, seconds=seconds)
-    return {
-        "seconds": {name: timing.median for name, timing in timings.items()},
+    return ways, {
         "calls": kernel_calls(ours.as_text()),
         "kernels": sorted({region.kernel for region in regions if region.kernel}),
         "reasons": [f"{region.formula}: {region.reason}" for region in regions],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from hlo_dispatch.automatic_freezing import overview
 from hlo_dispatch.automatic_freezing.jit import JittedFunction
 from hlo_dispatch.jax_plugin.jit_replacement import replace_jit, restore_jit
 
+os.environ.setdefault("KERAS_BACKEND", "jax")
 pytestmark = pytest.mark.usefixtures("_compiled_quickly")
 WIDTH = 160  # 100 kB of weights in f32: enough to be frozen
 

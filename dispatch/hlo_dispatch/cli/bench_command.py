@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -238,17 +239,8 @@ def bench_public(
 
     chosen = _known(tuple(kinds) or tuple(KINDS), tuple(KINDS), "kind")
     results = Results.open(output or default_path("public"), "public")
-    entries: list[Any] = []
-    interrupted = False
-    try:
-        for entry in public.run(chosen, policy=policy, seconds=seconds, small=small, say=_say):
-            results.put(entry)
-            entries.append(entry)
-    except KeyboardInterrupt:
-        interrupted = True
-    _finish(results, entries, as_json, lambda: public.print_public(console(), entries), interrupted, resumes=False)
-    if any(entry["verdict"] != "right" for entry in entries):
-        raise typer.Exit(1)
+    found = public.run(chosen, policy=policy, seconds=seconds, small=small, say=_say)
+    _compare(results, found, as_json, lambda entries: public.print_public(console(), entries))
 
 
 @app.command("everyday")
@@ -277,17 +269,7 @@ def bench_everyday(
         seconds=seconds,
     )
     results = Results.open(output or default_path("everyday"), "everyday")
-    entries: list[Any] = []
-    interrupted = False
-    try:
-        for entry in everyday.run(plan, _say):
-            results.put(entry)
-            entries.append(entry)
-    except KeyboardInterrupt:
-        interrupted = True
-    _finish(results, entries, as_json, lambda: everyday.print_everyday(console(), entries), interrupted, resumes=False)
-    if any(entry["verdict"] != "right" for entry in entries):
-        raise typer.Exit(1)
+    _compare(results, everyday.run(plan, _say), as_json, lambda entries: everyday.print_everyday(console(), entries))
 
 
 Files = Annotated[
@@ -333,6 +315,21 @@ def bench_readme(
         module_files.write_atomically(str(path), after[path].encode())
 
 
+def _compare(results: Any, found: Iterable[Any], as_json: bool, draw: Callable[[list[Any]], None]) -> None:
+    """Measure the entries that a bench finds, print them, and exit 1 if a result is wrong."""
+    entries: list[Any] = []
+    interrupted = False
+    try:
+        for entry in found:
+            results.put(entry)
+            entries.append(entry)
+    except KeyboardInterrupt:
+        interrupted = True
+    _finish(results, entries, as_json, lambda: draw(entries), interrupted, resumes=False)
+    if any(entry["verdict"] != "right" for entry in entries):
+        raise typer.Exit(1)
+
+
 def _finish(
     results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool, *, resumes: bool = True
 ) -> None:
@@ -373,5 +370,5 @@ def _number(word: str) -> int:
     from hlo_dispatch.bench.pattern import CaseError
 
     if not word.isdecimal() or int(word) < 1:
-        raise CaseError(f"{word!r} is no batch size: expected a whole number from 1 on")
+        raise CaseError(f"{word!r}: expected a whole number from 1 on")
     return int(word)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,19 +33,13 @@ def restore_jit() -> None:
     """Put JAX's own `jit` back; functions that are jitted already stay as they are. Idempotent."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _JaxFinder)]
     jax: Any = sys.modules.get("jax")
-    replaced = getattr(jax, "jit", None)
-    if isinstance(getattr(replaced, _REPLACED, None), _Original):
-        jax.jit = getattr(replaced, _REPLACED).jit
-
-
-class _Original:
-    """What was replaced."""
-
-    def __init__(self, jit: Callable[..., Any]) -> None:
-        self.jit = jit
+    original = getattr(getattr(jax, "jit", None), _REPLACED, None)
+    if original is not None:
+        jax.jit = original
 
 
 _REPLACED = "_hlo_dispatch_replaced"
+"""The attribute of our `jit` that is JAX's."""
 
 
 def _replace(jax: Any) -> None:
@@ -64,7 +58,7 @@ def _replace(jax: Any) -> None:
         return hlo_dispatch.jit(*args, **kwargs)
 
     jit.__module__ = jax.__name__  # where it is found when it is pickled
-    setattr(jit, _REPLACED, _Original(original))
+    setattr(jit, _REPLACED, original)
     jax.jit = jit
 
 
