@@ -1,6 +1,7 @@
 #include "quantized_matmul/problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -148,10 +149,18 @@ std::optional<Scales> ReadScales(const Attributes& attributes, const Weights& we
   return Scales{std::move(array), matrix, group};
 }
 
+float ReadZero(const Attributes& attributes) {
+  const float zero = attributes.Real("weights_zero");
+  if (!std::isfinite(zero)) {
+    Invalid("attribute 'weights_zero': expected a finite number, got " + std::to_string(zero));
+  }
+  return zero;
+}
+
 std::optional<Zeros> ReadZeros(const Attributes& attributes, const Weights& weights,
                                const std::optional<Scales>& scales) {
   Zeros zeros{weights.block > 0 ? -kUnsignedZero : 0.0f, std::nullopt, {}, 1};
-  if (attributes.Has("weights_zero")) zeros.constant += attributes.Real("weights_zero");
+  if (attributes.Has("weights_zero")) zeros.constant += ReadZero(attributes);
   if (scales.has_value()) zeros.groups = scales->matrix.rows;
   if (attributes.Has("zeros_type")) {
     zeros.array = ReadArray(attributes, "zeros");

@@ -106,6 +106,13 @@ def test_an_offset_alone(worker: Worker, name: str) -> None:
     refused(worker, first(name).but(src_offset=8), "attribute 'src_elements' is missing")
 
 
+@pytest.mark.parametrize("zero", [float("inf"), float("-inf"), float("nan")])
+def test_a_zero_point_that_is_not_finite(worker: Worker, zero: float) -> None:
+    """Subtracted from a sum of integers it is another infinity, or NaN, than subtracted from each."""
+    call = next(call for call in valid_calls() if "weights_zero" in call.attributes)
+    refused(worker, call.but(weights_zero=zero), "attribute 'weights_zero': expected a finite number", f"got {zero}")
+
+
 @pytest.mark.parametrize("name", ["onednn.pooling", *PRODUCTS])
 def test_reversed_weights_of_what_has_none(worker: Worker, name: str) -> None:
     refused(worker, first(name).but(weights_reversed=1), "attribute 'weights_reversed'")
