@@ -9,8 +9,6 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels, registry
 
-WEIGHTS_OPERAND = 1
-"""Operand number of a call's weights."""
 _FROM_THE_PLAN = ("packed_bytes", "packed_layout")
 
 
@@ -39,6 +37,12 @@ def prepack_targets() -> frozenset[str]:
     return frozenset(known[kernel.prepacked_by].target for kernel in known.values() if kernel.prepacked_by)
 
 
+def can_prepack(kernel: str) -> bool:
+    """Whether calls of the kernel have weights that can be prepacked; a user's kernels have none."""
+    known = registry.kernels().get(kernel)
+    return known is not None and bool(known.prepacked_by)
+
+
 def prepacked_call(kernel: str, attributes: Mapping[str, Any]) -> PrepackedCall | None:
     """The prepacked variant of a call, on this machine and for the loaded library.
 
@@ -49,9 +53,9 @@ def prepacked_call(kernel: str, attributes: Mapping[str, Any]) -> PrepackedCall 
     Returns:
         None where the kernel cannot prepack these weights.
     """
-    known = registry.kernels().get(kernel)
-    if known is None or not known.prepacked_by:
+    if not can_prepack(kernel):
         return None
+    prepacked_by = registry.kernels()[kernel].prepacked_by
     query = {name: value for name, value in attributes.items() if name not in _FROM_THE_PLAN}
     query["weights_format"] = "packed"
     planned = kernels.plan(kernel, query)
@@ -60,9 +64,9 @@ def prepacked_call(kernel: str, attributes: Mapping[str, Any]) -> PrepackedCall 
     layout = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout}
     call = query | layout | {"scratch": planned.scratch_bytes}
     prepack_attributes = call | {"target": kernel}
-    planned_prepack = kernels.plan(known.prepacked_by, prepack_attributes | {"scratch": 0})
+    planned_prepack = kernels.plan(prepacked_by, prepack_attributes | {"scratch": 0})
     if isinstance(planned_prepack, Refusal):
         return None
     scratch = planned_prepack.scratch_bytes
-    target = registry.kernels()[known.prepacked_by].target
+    target = registry.kernels()[prepacked_by].target
     return PrepackedCall(planned.packed_bytes, call, target, prepack_attributes | {"scratch": scratch}, scratch)

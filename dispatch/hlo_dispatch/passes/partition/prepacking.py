@@ -19,13 +19,13 @@ from hlo_dispatch.analysis.stacked_slices import MAX_STATIC_SLICES
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor, commit
-from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice
+from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice, operand_roles
 from hlo_dispatch.ir.literals import zero_bytes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.vendor.prepacking import WEIGHTS_OPERAND, PrepackedCall, prepacked_call
+from hlo_dispatch.vendor.prepacking import PrepackedCall, can_prepack, prepacked_call
 
 _WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
 """Prefixes of the names of the weights' attributes."""
@@ -66,14 +66,20 @@ class _PrepackRequest:
 
     call: KernelCall
     prepacked_call: PrepackedCall
+    number: int
+    """The weights' operand number."""
     weights: Node
     """The weights, or the stacked weights that the call reads a slice of."""
 
     @property
+    def slice(self) -> OperandSlice | None:
+        """The slice of the stacked weights that the call reads."""
+        return self.call.slices.get(self.number)
+
+    @property
     def bytes(self) -> int:
         """Bytes of the prepacked weights, all slices together."""
-        of = self.call.slices.get(WEIGHTS_OPERAND)
-        return self.prepacked_call.bytes * (1 if of is None else of.count)
+        return self.prepacked_call.bytes * (1 if self.slice is None else self.slice.count)
 
 
 def _prepack_requests(
@@ -84,20 +90,20 @@ def _prepack_requests(
     found: dict[int, _PrepackRequest] = {}
     for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
-        if kernel is None or len(instruction.operand_ids) <= WEIGHTS_OPERAND:
+        if kernel is None or not can_prepack(kernel):
             continue
-        weights = graph.value_of[instruction.operand_ids[WEIGHTS_OPERAND]]
-        if weights.shape.is_array and weights in static:
-            call = graph.module.kernel_call(instruction)
-            prepacked_call = _prepacked_call_of(kernel, call.attributes) if _is_sliced_evenly(call, weights) else None
+        call = graph.module.kernel_call(instruction)
+        number = operand_roles(call.attributes).index("weights")
+        weights = graph.value_of[call.operands[number]]
+        if weights in static and _is_sliced_evenly(call.slices.get(number), weights):
+            prepacked_call = _prepacked_call_of(kernel, call.attributes)
             if prepacked_call is not None:
-                found[instruction.id] = _PrepackRequest(call, prepacked_call, weights)
+                found[instruction.id] = _PrepackRequest(call, prepacked_call, number, weights)
     return found
 
 
-def _is_sliced_evenly(call: KernelCall, weights: Node) -> bool:
+def _is_sliced_evenly(of: OperandSlice | None, weights: Node) -> bool:
     """Whether the weights are no slice, or one of a few slices that together are the stacked weights."""
-    of = call.slices.get(WEIGHTS_OPERAND)
     return of is None or (of.count <= MAX_STATIC_SLICES and of.count * of.elements == weights.shape.elements)
 
 
@@ -120,10 +126,10 @@ class _Prepacker:
     def draft(self, requests: Mapping[int, _PrepackRequest]) -> Editor:
         """The computation with its prepack calls."""
         for consumer, request in requests.items():
-            number, size = WEIGHTS_OPERAND, request.prepacked_call.bytes
+            number, size = request.number, request.prepacked_call.bytes
             operands, slices = list(request.call.operands), dict(request.call.slices)
             operands[number] = self._prepacked_weights(consumer, request)
-            if (of := slices.get(number)) is not None:
+            if (of := request.slice) is not None:
                 slices[number] = replace(of, stride=padded(size), elements=size)
             call = request.call.with_attributes(request.prepacked_call.call)
             self._editor.write(consumer, replace(call, operands=tuple(operands), slices=slices))
@@ -133,8 +139,7 @@ class _Prepacker:
     def _prepacked_weights(self, consumer: int, request: _PrepackRequest) -> int:
         """Id of the prepacked weights of one kernel call."""
         prepacked_call = request.prepacked_call
-        weights = request.call.operands[WEIGHTS_OPERAND]
-        of = request.call.slices.get(WEIGHTS_OPERAND)
+        weights, of = request.call.operands[request.number], request.slice
         layout = {n: prepacked_call.call[n] for n in sorted(prepacked_call.call) if n.startswith(_WEIGHTS_ATTRIBUTES)}
         key = (weights, 0 if of is None else of.count, Attributes(layout).text)
         if key not in self._prepacked_by_key:
@@ -153,7 +158,7 @@ class _Prepacker:
     ) -> InstructionProto:
         """Prepack each slice of the stacked weights, and concatenate them at equal distances."""
         size, element_type = request.prepacked_call.bytes, request.weights.shape.element_type
-        weights = request.call.operands[WEIGHTS_OPERAND]
+        weights = request.call.operands[request.number]
         rows = builder.make("bitcast", row_major(element_type, (of.count, of.elements)), weights).id
         gap = padded(size) - size
         between = [builder.constant(row_major("u8", (gap,)), zero_bytes(gap), "gap").id] if gap else []
