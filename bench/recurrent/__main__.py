@@ -2,7 +2,7 @@
 
 LSTMs of 512 and 1024 and GRUs of 512 (`resetgru` resets first), in a process for each library, which take turns: JAX
 (stock, jitted, frozen, and a step of training), PyTorch, OpenVINO. Who is not installed is named. Each case is printed
-as it comes, and tables at the end.
+as it comes, within a time limit of its own, and tables at the end.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import re
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from hlo_dispatch.bench.recurrent.layers import GATES, SPELLINGS, RecurrentCase
 from hlo_dispatch.bench.recurrent.process import LIBRARIES
 from hlo_dispatch.bench.result_files import Results
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
+from hlo_dispatch.process.machine import this_machine
 from hlo_dispatch.report.terminal import console, make_table, row
 
 FORWARD = ("stock", "jit", "frozen", "PyTorch", "OpenVINO")
@@ -40,11 +42,13 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", default=["lstm512", "lstm1024", "gru512", "resetgru512"], metavar="CELL")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--lengths", nargs="+", type=int, default=[64, 256])
-    parser.add_argument("--dtypes", nargs="+", choices=FAR, default=list(FAR))
+    computed = list(FAR) if this_machine().has_bf16_arithmetic else ["f32"]
+    parser.add_argument("--dtypes", nargs="+", choices=FAR, default=computed, help="else what the processor computes")
     parser.add_argument("--spelling", choices=SPELLINGS, default=SPELLINGS[0])
     parser.add_argument("--ways", nargs="+", choices=FORWARD + TRAINING, default=FORWARD + TRAINING)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each library in a turn")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds of a case: no way or turn begins later")
     parser.add_argument("--policy", default="measure")
     parser.add_argument("--output", type=Path, help="add results to this file")
     chosen = parser.parse_args()
@@ -90,12 +94,20 @@ def _measured(case: RecurrentCase, workers: dict[str, Worker], chosen: argparse.
     turns: dict[str, list[float]] = {}
     problems: dict[str, str] = {}
     sizes: dict[str, float] = {}
+    end = time.monotonic() + chosen.limit
     for library, worker in workers.items():
+        wanted = [way for way in LIBRARIES[library] if way in chosen.ways]
+        left = end - time.monotonic()
         try:
-            sizes |= worker.ask({"case": asdict(case), "ways": chosen.ways, "policy": chosen.policy})
+            found = worker.ask({"case": asdict(case), "ways": wanted, "policy": chosen.policy, "limit": left})
         except WorkerFailed as error:
             problems[library] = str(error)
+            continue
+        sizes |= found
+        problems |= {way: f"not begun within {chosen.limit:.0f} s" for way in wanted if way not in found}
     for turn in range(chosen.turns):
+        if turn and time.monotonic() > end:
+            break
         for library in list(workers)[:: 1 if turn % 2 == 0 else -1]:
             if library not in problems:
                 times = workers[library].ask({"seconds": chosen.seconds})

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from hlo_dispatch.bench.recurrent.layers import RecurrentCase, arrays, in_jax, training_step
-from hlo_dispatch.bench.worker import serve, timed
+from hlo_dispatch.bench.worker import serve
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "jax": ("stock", "jit", "frozen", "stock training", "jit training"),
@@ -19,10 +20,12 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "openvino": ("OpenVINO",),
 }
 """Library → its ways; the name is its package's, too."""
-Calls = dict[str, Callable[[], Any]]
+Call = Callable[[], Any]
+Makers = dict[str, Callable[[], Call]]
+"""Way → what makes its call: compiling one can take seconds, and not all of them are asked for."""
 
 
-def jax_calls(case: RecurrentCase, policy: str) -> Calls:
+def jax_ways(case: RecurrentCase, policy: str) -> Makers:
     """Stock, jitted, frozen; a step of training, stock and jitted."""
     import jax
 
@@ -30,18 +33,31 @@ def jax_calls(case: RecurrentCase, policy: str) -> Calls:
 
     layer, weights, sequence = in_jax(case)
     step = training_step(layer)
-    calls: Calls = {}
-    for name, function in (("stock", layer), ("stock training", step)):
-        calls[name] = partial(jax.jit(function).lower(weights, sequence).compile(), weights, sequence)
-    with hlo_dispatch.enabled(policy=policy):
-        # Functions of their own: JAX gives stock's executables for the same ones.
-        for name, function in (("jit", layer), ("jit training", step)):
-            again = jax.jit(lambda *both, function=function: function(*both))
-            calls[name] = partial(again.lower(weights, sequence).compile(), weights, sequence)
-        frozen = hlo_dispatch.freeze(layer, weights)
-        frozen(sequence)
-    calls["frozen"] = partial(frozen, sequence)
-    return {name: lambda call=call: jax.block_until_ready(call()) for name, call in calls.items()}
+
+    def stock(function: Callable[..., Any]) -> Call:
+        return partial(jax.jit(function).lower(weights, sequence).compile(), weights, sequence)
+
+    def jitted(function: Callable[..., Any]) -> Call:
+        # A function of its own: JAX gives stock's executable for the same one.
+        again = jax.jit(lambda *both: function(*both))
+        with hlo_dispatch.enabled(policy=policy):
+            return partial(again.lower(weights, sequence).compile(), weights, sequence)
+
+    def frozen(function: Callable[..., Any]) -> Call:
+        with hlo_dispatch.enabled(policy=policy):
+            found = hlo_dispatch.freeze(function, weights)
+            found(sequence)
+        return partial(found, sequence)
+
+    def made(make: Callable[..., Call], function: Callable[..., Any]) -> Call:
+        call = make(function)
+        return lambda: jax.block_until_ready(call())
+
+    return {
+        "stock": partial(made, stock, layer), "jit": partial(made, jitted, layer),
+        "frozen": partial(made, frozen, layer), "stock training": partial(made, stock, step),
+        "jit training": partial(made, jitted, step),
+    }  # fmt: skip
 
 
 def torch_module(case: RecurrentCase, dtype: Any) -> tuple[Any, Any]:
@@ -61,7 +77,7 @@ def torch_module(case: RecurrentCase, dtype: Any) -> tuple[Any, Any]:
     return module.to(dtype), torch.from_numpy(sequence).to(dtype)
 
 
-def torch_calls(case: RecurrentCase, policy: str) -> Calls:
+def torch_ways(case: RecurrentCase, policy: str) -> Makers:
     """Eager, under inference_mode; and a step of training."""
     import torch
 
@@ -80,10 +96,10 @@ def torch_calls(case: RecurrentCase, policy: str) -> Calls:
         (trained(sequence)[0].float() ** 2).mean().backward()
         optimizer.step()
 
-    return {"PyTorch": forward, "PyTorch training": train}
+    return {"PyTorch": lambda: forward, "PyTorch training": lambda: train}
 
 
-def openvino_calls(case: RecurrentCase, policy: str) -> Calls:
+def openvino_ways(case: RecurrentCase, policy: str) -> Makers:
     """Converted from PyTorch's; bf16 is a hint."""
     import openvino
     import torch
@@ -94,7 +110,7 @@ def openvino_calls(case: RecurrentCase, policy: str) -> Calls:
     with torch.no_grad():
         model = openvino.convert_model(module.eval(), example_input=sequence)
     model.reshape({model.inputs[0]: list(sequence.shape)})
-    return {"OpenVINO": called_by_openvino(model, (sequence,), case.dtype)}
+    return {"OpenVINO": partial(called_by_openvino, model, (sequence,), case.dtype)}
 
 
 def _mean(result: Any) -> float:
@@ -108,19 +124,39 @@ def _mean(result: Any) -> float:
     return float(np.abs(np.asarray(result, np.float32)).mean())
 
 
+def sampled(calls: dict[str, Call], seconds: float) -> dict[str, list[float]]:
+    """Samples of each call, for its share of so many seconds; a longer call runs once."""
+    samples: dict[str, list[float]] = {}
+    for way, call in calls.items():
+        begin = now = time.perf_counter()
+        samples[way] = []
+        while not samples[way] or now - begin < seconds / len(calls):
+            started = now
+            call()
+            now = time.perf_counter()
+            samples[way].append(now - started)
+    return samples
+
+
 def main() -> None:
     """Serve a parent."""
-    make = {"jax": jax_calls, "torch": torch_calls, "openvino": openvino_calls}[sys.argv[1]]
-    calls: Calls = {}
+    ways = {"jax": jax_ways, "torch": torch_ways, "openvino": openvino_ways}[sys.argv[1]]
+    calls: dict[str, Call] = {}
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        nonlocal calls
-        if "case" in request:
-            calls = {}
-            made = make(RecurrentCase(**request["case"]), request["policy"])
-            calls = {name: call for name, call in made.items() if name in request["ways"]}
-            return {name: 0.0 if "training" in name else _mean(call()) for name, call in calls.items()}
-        return timed(calls, request)
+        if "case" not in request:
+            return sampled(calls, request["seconds"])
+        calls.clear()
+        end = time.perf_counter() + request["limit"]
+        sizes: dict[str, float] = {}
+        for way, make in ways(RecurrentCase(**request["case"]), request["policy"]).items():
+            if way not in request["ways"]:
+                continue
+            if time.perf_counter() > end:
+                break
+            calls[way] = make()
+            sizes[way] = 0.0 if "training" in way else _mean(calls[way]())
+        return sizes
 
     serve(answer)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from hlo_dispatch.bench import loops
 from hlo_dispatch.bench.recurrent import __main__ as command
+from hlo_dispatch.bench.recurrent import process
 from hlo_dispatch.bench.recurrent.layers import GATES, SPELLINGS, RecurrentCase, arrays, in_jax, training_step
 
 pytestmark = [pytest.mark.any_python, pytest.mark.usefixtures("_compiled_quickly")]
@@ -69,6 +71,22 @@ def test_who_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     assert "torch is not installed: pip install torch" in said
     (entry,) = json.loads(output.read_text())["results"]
     assert set(entry["turns"]) == {"stock", "jit"}
+
+
+def test_no_way_of_a_recurrent_layer_begins_after_its_time_limit(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    sizes = ("--cells", "gru16", "--batches", "2", "--lengths", "4", "--dtypes", "f32", "--limit", "0")
+    monkeypatch.setattr(sys, "argv", ["recurrent", *sizes, "--ways", "stock", "jit"])
+    command.main()
+    assert "gru 16 f32 batch 2 length 4, jit: not begun within 0 s" in capfd.readouterr().out
+
+
+def test_a_long_call_is_sampled_once_a_turn() -> None:
+    calls = {"short": lambda: time.sleep(1e-4), "long": lambda: time.sleep(0.02)}
+    samples = process.sampled(calls, seconds=0.02)
+    assert len(samples["long"]) == 1
+    assert samples["short"]
 
 
 @pytest.mark.parametrize("name", ["kalman", "hodgkin-huxley", "lorenz"])
