@@ -7,11 +7,14 @@
 // dimension in front of the weights (g) the channels are split into groups. With weights_reversed = 1 the k-th
 // weight is the operand's (K-1-k)-th in every spatial dimension. Operands: src, weights, [bias], one per binary
 // post-op. Results: dst, scratch.
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "common/failure.h"
 #include "onednn/call.h"
+#include "onednn/disjoint_windows.h"
+#include "onednn/matmul.h"
 #include "onednn/plan.h"
 #include "onednn/window.h"
 
@@ -49,6 +52,15 @@ OwnedDescriptor InputGradient(const CallOperands& operands, const Window& window
   return descriptor;
 }
 
+// The product that a window without overlap is (disjoint_windows.h), where oneDNN has a fast one.
+std::optional<CallPlan> PlanAsProduct(const CallOperands& operands, const Window& window) {
+  std::optional<CallOperands> product = ProductOfDisjointWindows(operands, window);
+  if (!product.has_value()) return std::nullopt;
+  CallPlan plan = PlanMatmul(std::move(*product));
+  if (!StartsWith(plan.implementation, "brg")) return std::nullopt;
+  return plan;
+}
+
 // Fewer channels than this in a group leave a matrix multiplication's vectors mostly empty.
 constexpr int64_t kChannelsFillingVectors = 16;
 
@@ -61,6 +73,9 @@ CallPlan Plan(const Attributes& attributes) {
   const bool has_epilogue = operands.has_bias || attributes.Has("post_op_0");
   const bool narrow = grouped && (operands.weights.dims[1] < kChannelsFillingVectors ||
                                   operands.weights.dims[2] < kChannelsFillingVectors);
+  if (!has_epilogue) {
+    if (std::optional<CallPlan> product = PlanAsProduct(operands, call.window)) return std::move(*product);
+  }
   if (narrow && !has_epilogue) {
     // The convolution whose gradient this is goes from dst to src: its outputs are our inputs.
     operands.weights = operands.weights.WithSwapped(1, 2);

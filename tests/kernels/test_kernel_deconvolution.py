@@ -189,3 +189,47 @@ def test_one_dimension_more_than_the_operands_have():
     call.spec["dst_dims"] = [2, 64, 18, 18, 1]
     with pytest.raises(ValueError, match="dst: expected as many dimensions as src"):
         kernels.plan(call.name, call.spec)
+
+
+def disjoint(generator, sizes, kernel, channels, weights_order, dtype="f32") -> tuple[Tensor, Tensor, Window]:
+    """Windows that neither overlap nor leave gaps, as a patch embedding's are."""
+    inputs, outputs = channels
+    space = len(sizes)
+    source = tensor(random_values(generator, [2, inputs, *sizes], dtype), [0, *range(2, space + 2), 1])
+    weights = tensor(random_values(generator, [outputs, inputs, *kernel], dtype), weights_order)
+    zeros = (0,) * space
+    return source, weights, Window(tuple(kernel), zeros, zeros, zeros)
+
+
+LAST_WINDOW_THEN_CHANNELS = {1: [2, 0, 1], 2: [2, 3, 0, 1], 3: [2, 3, 4, 0, 1]}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "channels"),
+    [
+        ((3, 3), (16, 16), (40, 3)), ((1, 1), (2, 2), (1, 3)), ((5, 1), (1, 3), (17, 1)), ((1, 7), (4, 1), (8, 5)),
+        ((4, 6), (2, 5), (33, 17)), ((9,), (4,), (3, 2)), ((1,), (2,), (1, 1)), ((2, 3, 4), (2, 3, 2), (7, 5)),
+        ((1, 3, 1), (3, 1, 2), (16, 1)), ((2, 2), (1, 1), (5, 6)),
+    ],
+)  # fmt: skip
+def test_windows_that_do_not_overlap(sizes, kernel, channels, dtype):
+    generator = np.random.default_rng(4)
+    orders = LAST_WINDOW_THEN_CHANNELS[len(sizes)], None, [*range(2, len(sizes) + 2), 1, 0]
+    for order, reverse in itertools.product(orders, (False, True)):
+        check((*disjoint(generator, sizes, kernel, channels, order, dtype), reverse), dtype)
+
+
+def test_windows_that_do_not_overlap_are_one_product():
+    """Columns of the last window dimension and the channels in one: the deconvolution has three of sixteen lanes."""
+    generator = np.random.default_rng(5)
+    call = deconvolution_call(*disjoint(generator, (3, 3), (16, 16), (40, 3), LAST_WINDOW_THEN_CHANNELS[2]))
+    planned = kernels.plan(call.name, call.spec)
+    assert not isinstance(planned, Refusal)
+    assert "matmul" in planned.implementation
+    # Positions behind the last window: zeros, which no product writes.
+    source, weights, window = disjoint(generator, (3, 3), (4, 4), (8, 3), LAST_WINDOW_THEN_CHANNELS[2])
+    wider = Window(window.strides, window.dilations, window.low, (0, -3))
+    planned = kernels.plan(call.name, deconvolution_call(source, weights, wider).spec)
+    assert isinstance(planned, Refusal) or "matmul" not in planned.implementation
+    check((source, weights, wider, False), "f32")
