@@ -1,5 +1,4 @@
 // factor · factorᴴ = a (or factorᴴ · factor = a), in the triangle that uplo names; the other one is a's.
-#include "common/failure.h"
 #include "common/family.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
@@ -19,16 +18,12 @@ class Cholesky final : public Routine {
         a_(MatrixFromAttributes(attributes, "a")),
         factor_(MatrixFromAttributes(attributes, "factor")),
         uplo_(Option(attributes, "uplo", "LU")),
-        copying_(attributes.Has("symmetrised") && attributes.Integer("symmetrised") != 0 ? Copying::kSymmetrised
-                                                                                         : Copying::kPlain),
+        copying_(CopyingOf(attributes, a_)),
         potrf_(provider.is_own() ? nullptr : provider.Get<Potrf>(a_.scalar.prefix, "potrf")),
         blocked_(provider.is_own() ? blocked::FindPotrf(a_.scalar) : nullptr) {
     CheckSame(a_, factor_);
     CheckSquare(a_);
     if (provider.is_own()) batch_ = blocked::FindPotrfBatch(a_, factor_);
-    if (copying_ == Copying::kSymmetrised && a_.scalar.is_complex()) {
-      Unsupported("attribute 'symmetrised': real matrices only");
-    }
     operands_ = {a_.spec()};
     results_ = {factor_.spec(), VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }

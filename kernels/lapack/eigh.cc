@@ -25,8 +25,7 @@ class Eigh final : public Routine {
         v_(MatrixFromAttributes(attributes, "v")),
         mode_(Option(attributes, "mode", "NV")),
         uplo_(Option(attributes, "uplo", "LU")),
-        copying_(attributes.Has("symmetrised") && attributes.Integer("symmetrised") != 0 ? Copying::kSymmetrised
-                                                                                         : Copying::kPlain) {
+        copying_(CopyingOf(attributes, a_)) {
     CheckSame(a_, v_);
     CheckSquare(a_);
     name_ = a_.scalar.prefix + (a_.scalar.is_complex() ? "heevd" : "syevd");

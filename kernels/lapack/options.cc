@@ -21,6 +21,12 @@ char Option(const Attributes& attributes, const std::string& name, const std::st
   Invalid("attribute '" + name + "': expected the code of one of " + letters + ", got " + std::to_string(code));
 }
 
+Copying CopyingOf(const Attributes& attributes, const Matrix& a) {
+  if (!attributes.Has("symmetrised") || attributes.Integer("symmetrised") == 0) return Copying::kPlain;
+  if (a.scalar.is_complex()) Unsupported("attribute 'symmetrised': expected real matrices, got " + a.scalar.prefix);
+  return Copying::kSymmetrised;
+}
+
 char Flipped(char uplo) { return uplo == 'L' ? 'U' : 'L'; }
 
 void CheckSame(const Matrix& a, const Matrix& b) {

@@ -13,6 +13,10 @@ namespace hlo_dispatch::lapack {
 // The attribute's letter (JAX writes it as its character code); throws Failure(kInvalid) if it is none of `letters`.
 char Option(const Attributes& attributes, const std::string& name, const std::string& letters);
 
+// How a routine copies the matrix `a` before it overwrites the copy: symmetrised where that attribute says so. Throws
+// Failure(kUnsupported) for complex matrices, whose half sum with the transpose is not Hermitian.
+Copying CopyingOf(const Attributes& attributes, const Matrix& a);
+
 // L for U and U for L.
 char Flipped(char uplo);
 

@@ -89,6 +89,14 @@ def test_strides_whose_sum_overflows(worker: Worker) -> None:
     refused(worker, call.but(**lying), "expected sizes of a buffer in memory")
 
 
+@pytest.mark.onemkl
+@pytest.mark.parametrize("name", ["cholesky", "eigh"])
+def test_a_complex_matrix_symmetrised(worker: Worker, name: str) -> None:
+    """Half the sum with its transpose is no Hermitian matrix, and one triangle of it would be read as one."""
+    call = first(f"onemkl.{name}", type="c128").but(symmetrised=1)
+    refused(worker, call, "attribute 'symmetrised'", "expected real matrices")
+
+
 @pytest.mark.parametrize("name", [*PRODUCTS, "onednn.convolution"])
 def test_elements_times_bytes_overflow(worker: Worker, name: str) -> None:
     """2^62 elements of four bytes are no bytes at all to 64 bits."""
