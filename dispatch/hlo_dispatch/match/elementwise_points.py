@@ -21,6 +21,9 @@ from hlo_dispatch.ir.shape import Shape
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 _MAX_OPS = 512
+_SUMS = frozenset(
+    ("add", "bitcast", "broadcast", "convert", "copy", "negate", "reshape", "slice", "subtract", "transpose")
+)
 
 
 class SourceElements(NamedTuple):
@@ -62,6 +65,19 @@ class ElementwisePoints:
         return [
             SourceElements(*value) for value, operands in self._steps.items() if not operands and self._reads(value[0])
         ]
+
+    @property
+    def constant_addends(self) -> list[float]:
+        """Constants that are added to sums of sources, or subtracted from them, each with both signs."""
+        found: dict[float, None] = {}
+        for (node, _), operands in self._steps.items():
+            if node.opcode in ("add", "subtract") and operands:
+                (left, _), (right, _) = operands
+                for constant, other in ((scalar_constant(left), right), (scalar_constant(right), left)):
+                    is_sum = other.opcode in _SUMS or self._is_source(other)
+                    if constant is not None and is_sum and np.isfinite(constant):
+                        found |= {float(constant): None, -float(constant): None}
+        return list(found)
 
     def evaluate(self, values: Mapping[SourceElements, Array]) -> list[Array]:
         """The results, of these values of the sources."""

@@ -68,7 +68,8 @@ class CallBuilder:
             source, access, input_blocks = self._pre_activations(inputs)
         if roles.output is not None and roles.output.access.is_reversed != access.is_reversed:
             refuse("inputs and outputs are in opposite order", roles.node)
-        bias = self.operands.bias([[self._bias(block) for block in gate] for gate in biases], roles.units[0])
+        vectors = [[self._bias(block) for block in gate] for gate in biases]
+        bias = self.operands.bias(vectors, cell.offsets, roles.units[0])
         states = (View(peel_inserted_copies(roles.initial[e]), (roles.rows, roles.units)) for e in roles.carried)
         destination, kind = self._destination(roles.output)
         return RecurrentCall(

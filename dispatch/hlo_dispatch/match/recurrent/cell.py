@@ -2,13 +2,13 @@
 
 Pre-activations are sums of products and biases. Which values are summed up is found by moving one up and another one
 down by the same amount: if no result changes, only their sum counts. The sums are then given to each cell's formula
-in every order of its gates.
+in every order of its gates, one of them with a constant of the body's added, as the bias of a forget gate is written.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from hlo_dispatch.match.elementwise_points import Array, ElementwisePoints, Sour
 
 _CLOSE = 1e-6
 _SEED = 5
+_MOST_ADDENDS = 4
+"""Constants that are tried: a body with more is no cell."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Cell:
     gates: tuple[tuple[SourceElements, ...], ...]
     """The summands of each pre-activation, in the kernel's order of gates; GRU has its last gate's hidden ones apart,
     as a fourth."""
+    offsets: tuple[float, ...]
+    """A constant that each pre-activation has added."""
 
     @property
     def formula(self) -> str:
@@ -132,16 +136,26 @@ def recognise_cell(points: ElementwisePoints, signature: Signature, samples: int
         return None
     zero = np.zeros(samples)
     state, memory = (zero if s is None else values.get(s, zero) for s in (signature.state, signature.cell_state))
-    for order in itertools.permutations(sums):
-        if not _may_be(order, signature.hidden):
-            continue
-        gates = [np.sum([values[source] for source in gate], axis=0) for gate in order]
+    orders = [order for order in itertools.permutations(sums) if _may_be(order, signature.hidden)]
+    for offsets, order in itertools.product(_offsets(points, len(sums)), orders):
+        gates = [
+            np.sum([values[source] for source in gate], axis=0) + offset
+            for gate, offset in zip(order, offsets, strict=True)
+        ]
         for kind, formula in formulas.items():
             with np.errstate(all="ignore"):
                 expected = formula(gates, state, memory)
             if all(_are_close(one, other) for one, other in zip(wanted, expected, strict=True)):
-                return Cell(kind, tuple(order))
+                return Cell(kind, tuple(order), offsets)
     return None
+
+
+def _offsets(points: ElementwisePoints, count: int) -> Iterator[tuple[float, ...]]:
+    """None for any gate; then each constant that the body adds to a sum, for one gate alone."""
+    yield (0.0,) * count
+    for constant in points.constant_addends[:_MOST_ADDENDS]:
+        for gate in range(count):
+            yield tuple(constant if place == gate else 0.0 for place in range(count))
 
 
 def _sums(

@@ -88,19 +88,26 @@ class OperandBuilder:
         dimensions = joined.shape.strided_dimensions
         return View(joined, (dimensions[row], dimensions[column]))
 
-    def bias(self, gates: Sequence[Sequence[tuple[Node, int]]], units: int) -> View | None:
-        """Each gate's sum of vectors, given as (array, its first element); None: there are none at all."""
-        if not any(gates):
+    def bias(self, gates: Sequence[Sequence[tuple[Node, int]]], offsets: Sequence[float], units: int) -> View | None:
+        """Each gate's sum of vectors, given as (array, its first element), and constant; None: there are none."""
+        if not any(gates) and not any(offsets):
             return None
         dimensions = ((len(gates), units), (units, 1))
         whole = gates[0][0][0] if gates[0] else None
-        if whole is not None and whole.shape.element_type == "f32" and whole.shape.elements == len(gates) * units:
+        if (
+            whole is not None
+            and not any(offsets)
+            and whole.shape.element_type == "f32"
+            and whole.shape.elements == len(gates) * units
+        ):
             if all(list(gate) == [(whole, place * units)] for place, gate in enumerate(gates)):
                 return View(whole, ((len(gates), units), (units, 1)))
         vectors: list[Node] = []
-        for gate in gates:
+        for gate, offset in zip(gates, offsets, strict=True):
             summands = [self._vector(node, first, units) for node, first in gate]
-            total = summands[0] if summands else self._zeros(units)
+            if offset or not summands:
+                summands.append(self._repeated(offset, units))
+            total = summands[0]
             for other in summands[1:]:
                 total = self._node("add", total.shape, (total, other))
             vectors.append(total)
@@ -119,12 +126,12 @@ class OperandBuilder:
             node.proto.slice_dimensions.add(start=first, limit=first + units, stride=1)
         return node if kind == "f32" else self._node("convert", row_major("f32", (units,)), (node,))
 
-    def _zeros(self, units: int) -> Node:
-        zero = self._node("constant", row_major("f32", ()), ())
-        literal = literal_of(zero.shape, np.zeros((), np.float32).tobytes())
+    def _repeated(self, value: float, units: int) -> Node:
+        constant = self._node("constant", row_major("f32", ()), ())
+        literal = literal_of(constant.shape, np.float32(value).tobytes())
         assert literal is not None, "f32 has literals"
-        zero.proto.literal.CopyFrom(literal)
-        return self._node("broadcast", row_major("f32", (units,)), (zero,))
+        constant.proto.literal.CopyFrom(literal)
+        return self._node("broadcast", row_major("f32", (units,)), (constant,))
 
     def _concatenate(self, nodes: Sequence[Node], shape: Shape, dimension: int) -> Node:
         for node in nodes:
