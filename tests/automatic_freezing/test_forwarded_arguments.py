@@ -128,6 +128,32 @@ def test_one_that_comes_back_twice_is_two_arrays() -> None:
     np.testing.assert_allclose(p["w"], weights()["w"])
 
 
+@pytest.mark.parametrize("donated", [(0,), (0, 1)])
+def test_one_array_in_two_places_is_an_error_as_jax_has_it(donated: tuple[int, ...]) -> None:
+    function = jitted(lambda p, w, x: (p, 2.0 * w, x @ p["w"]), donate_argnums=donated)
+    p, w = weights(), weights()["w"]
+    for number in range(5):
+        p, w, _ = function(p, w, inputs(number))
+    assert is_frozen(function)
+    for arguments in ((p, p["w"]), ({"w": w, "b": w}, p["w"])):
+        with pytest.raises(Exception, match=r"[Dd]onate"):
+            function(*arguments, inputs(0))
+        assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(arguments))
+
+
+def test_a_frozen_array_is_not_donated_in_another_place() -> None:
+    function, p, w = jitted(lambda p, w, x: (2.0 * w, x @ p["w"]), donate_argnums=1), weights(), weights()["w"]
+    for number in range(5):
+        w, _ = function(p, w, inputs(number))
+    assert is_frozen(function)
+    for shared in (p["w"], w):
+        with pytest.raises(Exception, match=r"[Dd]onate"):
+            function({"w": shared, "b": p["b"]}, shared, inputs(0))
+        assert not shared.is_deleted()
+    function(p, w, inputs(1))
+    assert w.is_deleted()
+
+
 def test_training_is_not_forwarded() -> None:
     def train(p: Any, x: Any) -> Any:
         return jax.tree.map(lambda leaf: 0.5 * leaf, p), x @ p["w"]

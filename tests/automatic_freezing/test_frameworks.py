@@ -102,6 +102,12 @@ def test_nnx() -> None:
         if number == 2:
             model.kernel[...] = 2.0 * model.kernel[...]
         np.testing.assert_allclose(function(model, inputs(number)), model(inputs(number)), rtol=1e-4, atol=1e-4)
+    # `nnx.jit` returns every variable; this does not.
+    graph, state = nnx.split(model)
+    split = jax.jit(lambda state, x: nnx.merge(graph, state)(x))
+    for number in range(3):
+        np.testing.assert_allclose(split(state, inputs(number)), model(inputs(number)), rtol=1e-4, atol=1e-4)
+    assert len(frozen_names(split)) == 2
 
 
 def test_equinox() -> None:
@@ -115,6 +121,31 @@ def test_equinox() -> None:
             function(layer, inputs(number)), jax.vmap(layer)(inputs(number)), rtol=1e-4, atol=1e-4
         )
     assert any("2 arguments frozen" in sentence for sentence in overview.sentences())
+
+
+def test_haiku() -> None:
+    haiku = pytest.importorskip("haiku")
+    model = haiku.without_apply_rng(haiku.transform(lambda x: haiku.nets.MLP([WIDTH, 3])(x)))
+    p = model.init(jax.random.key(0), inputs(0))
+    function = jax.jit(model.apply)
+    for number in range(4):
+        if number == 2:
+            p = jax.tree.map(lambda leaf: 2.0 * leaf, p)
+        np.testing.assert_allclose(function(p, inputs(number)), model.apply(p, inputs(number)), rtol=1e-4, atol=1e-4)
+    assert len(frozen_names(function)) == 4
+
+
+def test_numpyro() -> None:
+    numpyro, infer = pytest.importorskip("numpyro"), pytest.importorskip("numpyro.infer")
+    x, wanted = jnp.asarray(inputs(0, 200)), np.arange(WIDTH) % 3
+
+    def model(x: Any, y: Any) -> None:
+        b = numpyro.sample("b", numpyro.distributions.Normal(jnp.zeros(WIDTH), 1.0).to_event(1))
+        numpyro.sample("y", numpyro.distributions.Normal(x @ b, 0.1), obs=y)
+
+    chains = infer.MCMC(infer.NUTS(model), num_warmup=30, num_samples=30, progress_bar=False)
+    chains.run(jax.random.key(1), x, x @ wanted)
+    assert np.abs(np.asarray(chains.get_samples()["b"]).mean(0) - wanted).max() < 0.5
 
 
 def test_hf_flax() -> None:

@@ -30,8 +30,11 @@ def test_replaced_and_restored() -> None:
         assert [function(2.0) for function in made] == [4.0] * 3
         assert pickle.loads(pickle.dumps(made[0]))(3.0) == 6.0
         assert pickle.loads(pickle.dumps(jax.jit)) is jax.jit
-        with pytest.raises(TypeError):
-            jax.jit(double, no_option=1)
+        for wrong in ({"no_option": 1}, {"fun": double}):  # what decorates is checked, too
+            with pytest.raises(TypeError):
+                jax.jit(double, **wrong)
+            with pytest.raises(TypeError):
+                jax.jit(**wrong)
         # As a module of JAX's own would.
         source = "def jitted(function): return jax.jit(function)"
         theirs: dict[str, Any] = {"__name__": "jax.experimental.mine", "jax": jax}

@@ -45,6 +45,7 @@ fast = hlo_dispatch.freeze(network, p)
 there = jax.device_put(x, second)
 for _ in range(3):
     check(fast(x), first, False)
+    check(fast(jax.device_put(x, first)), first, True)
     check(fast(there), second, True)
     with jax.default_device(second):
         check(fast(np.asarray(x)), second, False)

@@ -8,5 +8,6 @@ frozen, `traced_call.py` makes the call's jaxpr a function of static and dynamic
 that prepare it, `leaf_program.py` compiles it by `freezing/` and holds it as long as those leaves live,
 `plain_program.py` is the program without frozen leaves, `trial.py` compares both on the caller's own calls.
 `background.py` has the threads that prepare and that wait; `memory_budget.py` and `mode.py` are the environment's
-settings, `services.py` is what tests replace; `overview.py` is what `statistics()` and the report say.
+settings, `services.py` is what tests replace; `overview.py` is what `statistics()` and the report say, `prospect.py`
+what `explain` says of a call that was not made.
 """

@@ -9,14 +9,14 @@ import threading
 from typing import Any
 
 from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
-from hlo_dispatch.automatic_freezing.eligibility import is_freezable, refusal_of_leaves
+from hlo_dispatch.automatic_freezing.eligibility import is_freezable
 from hlo_dispatch.automatic_freezing.leaf_check import leaf_check
 from hlo_dispatch.automatic_freezing.leaf_program import CallProgram, LeafProgram
 from hlo_dispatch.automatic_freezing.observed_leaves import ObservedLeaves
 from hlo_dispatch.automatic_freezing.plain_program import PlainProgram
 from hlo_dispatch.automatic_freezing.preparation import Preparation
 from hlo_dispatch.automatic_freezing.services import Services
-from hlo_dispatch.automatic_freezing.traced_call import TracedCall
+from hlo_dispatch.automatic_freezing.traced_call import TracedCall, is_shared
 from hlo_dispatch.automatic_freezing.trial import FROZEN
 from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments
 
@@ -125,6 +125,8 @@ class CallSite:
         """The frozen program's results. Raises NotCompiledForArguments: there is none for such arguments."""
         if chosen is None:
             raise NotCompiledForArguments
+        if is_shared(call.leaves, chosen.call.donated):
+            return self.plain(call)  # JAX says that it donates no such argument
         try:
             return chosen(call.leaves)
         except (FloatingPointError, TypeError, OverflowError):
@@ -224,7 +226,7 @@ class CallSite:
         leaves = call.leaves
         static = {number: leaves[number] for number in numbers}
         size = sum(leaf.nbytes for leaf in static.values())
-        refusal = refusal_of_leaves(leaves) or self.preparation.reserve(size)
+        refusal = self.preparation.reserve(size)
         if refusal:
             self.end(refusal)
             return

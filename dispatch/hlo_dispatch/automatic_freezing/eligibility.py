@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax.core import Tracer
+from jax.sharding import SingleDeviceSharding
 
 from hlo_dispatch.freezing.signature import is_key
 
@@ -49,11 +50,13 @@ def _is_unspecified(option: Any) -> bool:
     return option is None or option is False
 
 
-def refusal_of_leaves(leaves: list[Any]) -> str:
+def refusal_of_leaves(leaves: Sequence[Any]) -> str:
     """Why a call with these leaves is never frozen; empty: it may be."""
-    for leaf in leaves:
-        if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1:
-            return "an argument lies on several devices"
+    arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+    if not all(isinstance(array.sharding, SingleDeviceSharding) for array in arrays):
+        return "an argument lies on several devices, or on a mesh, where the result would be, too"
+    if len({device for array in arrays if array.committed for device in array.devices()}) > 1:
+        return "its arguments lie on different devices"
     return ""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from hlo_dispatch.automatic_freezing import overview
+from hlo_dispatch.automatic_freezing import overview, prospect
 from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
 from hlo_dispatch.automatic_freezing.call_site import CallSite
 from hlo_dispatch.automatic_freezing.eligibility import refusal_of_options
@@ -21,6 +21,7 @@ from hlo_dispatch.automatic_freezing.mode import NEVER, NOW, freeze_mode
 from hlo_dispatch.automatic_freezing.plain_program import plain_program
 from hlo_dispatch.automatic_freezing.services import Services, immediate
 from hlo_dispatch.freezing.signature import trace_state_clean
+from hlo_dispatch.jax_plugin.explaining import FreezingFunction
 
 _MOST_SITES = 8
 """Structures of arguments of one function that are observed; a function with more is called in too many ways."""
@@ -50,6 +51,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         TypeError, ValueError: as `jax.jit`.
     """
     if function is None:
+        jax.jit(**options)  # raises what is wrong with them
         return functools.partial(jit, **options)
     mode = freeze_mode()
     if mode == NEVER:
@@ -57,7 +59,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return JittedFunction(function, options, immediate() if mode == NOW else Services())
 
 
-class JittedFunction:
+class JittedFunction(FreezingFunction):
     """The function that `jit` returns; thread-safe."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], services: Services) -> None:
@@ -125,6 +127,18 @@ class JittedFunction:
     def report(self) -> list[str]:
         """A sentence on each structure of its calls: what is frozen, and how much faster it is, or why nothing is."""
         return [overview.sentence(site) for site in self.sites]
+
+    def frozen_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """A sentence on a call with such arguments, which is not made: what is frozen of it, can be, or why nothing."""
+        leaves, structure = self._form.flat(args, kwargs)
+        site = self._sites.get(structure)
+        if site is not None and (site.program is not None or site.refusal):
+            return (overview.sentence(site),)
+        name = getattr(self, "__name__", "function")
+        if self._refusal:
+            return (f"{name}: never frozen: {self._refusal}",)
+        traced, names = self._jitted.trace(*args, **kwargs), self._form.names(args, kwargs)
+        return (prospect.sentence(name, traced, leaves, names, self._services.smallest_bytes),)
 
     @property
     def sites(self) -> list[CallSite]:

@@ -13,7 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
 from hlo_dispatch.automatic_freezing.eligibility import is_freezable
-from hlo_dispatch.automatic_freezing.traced_call import donated_flags
+from hlo_dispatch.automatic_freezing.traced_call import donated_flags, is_shared
 from hlo_dispatch.freezing.signature import signature
 
 _DONATING = ("donate_argnums", "donate_argnames")
@@ -69,7 +69,9 @@ class ForwardingProgram(PlainProgram):
 
     def takes(self, call: Call) -> bool:
         leaves = call.leaves
-        return not any(isinstance(leaves[n], jax.Array) and leaves[n].is_deleted() for n in self.forwarded)
+        if any(isinstance(leaves[n], jax.Array) and leaves[n].is_deleted() for n in self.forwarded):
+            return False
+        return not is_shared(leaves, self.forwarded)  # JAX does not donate what another argument is, too
 
     def finished(self, results: Any, call: Call) -> Any:
         structure, sources = results.places
@@ -92,7 +94,7 @@ def plain_program(
     if all(options.get(name) in (None, (), []) for name in _DONATING):
         return PlainProgram(jitted)
     traced = jitted.trace(*call.args, **call.kwargs)
-    forwarded = _forwarded(traced, call.leaves)
+    forwarded = forwarded_leaves(traced, call.leaves)
     if sum(call.leaves[number].nbytes for number in forwarded) < smallest or len(jax.devices()) > 1:
         return PlainProgram(jitted)
     flags = donated_flags(traced)
@@ -119,7 +121,7 @@ def plain_program(
     return ForwardingProgram(jitted, program, forwarded)
 
 
-def _forwarded(traced: Any, leaves: Sequence[Any]) -> list[int]:
+def forwarded_leaves(traced: Any, leaves: Sequence[Any]) -> list[int]:
     """Numbers of the leaves that are donated, and results as they are, once each."""
     closed = traced.jaxpr
     if closed.effects or len(closed.in_avals) != len(leaves):

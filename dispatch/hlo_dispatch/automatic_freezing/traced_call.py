@@ -12,7 +12,12 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from hlo_dispatch.automatic_freezing.eligibility import IS_DONATION_KEPT, refusal_of_donation, refusal_of_jaxpr
+from hlo_dispatch.automatic_freezing.eligibility import (
+    IS_DONATION_KEPT,
+    refusal_of_donation,
+    refusal_of_jaxpr,
+    refusal_of_leaves,
+)
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.signature import is_key, signature
 
@@ -42,10 +47,10 @@ class TracedCall:
         """A call as JAX has traced it.
 
         Raises:
-            FreezeError: its function is never frozen.
+            FreezeError: its function, or a call with such leaves, is never frozen.
         """
         closed = traced.jaxpr
-        refusal = refusal_of_jaxpr(closed)
+        refusal = refusal_of_jaxpr(closed) or refusal_of_leaves(leaves)
         if refusal:
             raise FreezeError(refusal)
         if len(closed.in_avals) != len(leaves):
@@ -93,6 +98,15 @@ def donated_flags(traced: Any) -> list[bool]:
     """Whether each leaf of a traced call's arguments is donated."""
     infos = jax.tree.leaves(traced.args_info, is_leaf=lambda node: hasattr(node, "donated"))
     return [info.donated for info in infos]
+
+
+def is_shared(leaves: Sequence[Any], numbers: Sequence[int]) -> bool:
+    """Whether one of these leaves is the same object as another leaf."""
+    ids = list(map(id, leaves))
+    if not numbers or len(set(ids)) == len(ids):
+        return False
+    counts = Counter(ids)
+    return any(counts[ids[number]] > 1 for number in numbers)
 
 
 def _usable(closed: Any, donated: Iterable[int]) -> Iterator[int]:

@@ -31,6 +31,8 @@ def print_explanation(target: Console, report: Report) -> None:
         target.print(Text(f"sequences ({len(report.sequences)})", style="bold"))
     for sequence in report.sequences:
         _print_sequence(target, sequence, [region for region in report.dispatched if region.call == sequence.name])
+    for sentence in report.frozen_arguments:
+        target.print(Text(sentence))
     target.print(Text(summary(report)))
 
 

@@ -76,8 +76,7 @@ class PlaceholderExecutable:
         self._module = named(module, self.name)
         self._runs: list[Callable[..., Any]] = []
         """Jitted functions, the latest first: one for each device that it was called on."""
-        self.run = self._jitted()
-        """The latest jitted function; raises NotCompiledForArguments unless it was compiled for the arguments."""
+        self._latest = self._jitted()
 
     def _jitted(self) -> Callable[..., Any]:
         """Create a new jitted function: jit disables the fast path of a function whose first call fails."""
@@ -92,11 +91,31 @@ class PlaceholderExecutable:
         call.__name__ = call.__qualname__ = self.name
         return jax.jit(call, keep_unused=True, compiler_options=self._options, donate_argnums=self._donated)
 
+    def run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the module as it was compiled last.
+
+        Raises:
+            NotCompiledForArguments: it was not compiled for these arguments.
+        """
+        return self._run(self._latest, arrays, args, kwargs)
+
+    def _run(self, run: Callable[..., Any], arrays: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return run(arrays, *args, **kwargs)
+        except jax.errors.JaxRuntimeError as error:
+            self._raise_unless_substituted(error)
+            raise
+
+    def _raise_unless_substituted(self, error: Exception) -> None:
+        # JAX compiles what it has lowered for one device for another one, too, without lowering it again.
+        if f"{_TARGET}{self.name}" in str(error):
+            raise NotCompiledForArguments from error
+
     def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call the module, compiling it first where necessary."""
         for run in self._runs:
             with contextlib.suppress(NotCompiledForArguments):
-                result = run(arrays, *args, **kwargs)
+                result = self._run(run, arrays, args, kwargs)
                 self._remember(run)
                 return result
         with self._compiled(arrays, args, kwargs) as run:
@@ -108,7 +127,12 @@ class PlaceholderExecutable:
         """Compile the module for arguments, arrays or abstract values, where necessary."""
         for run in self._runs:
             with contextlib.suppress(NotCompiledForArguments):
-                run.lower(arrays, *args, **kwargs).compile()
+                lowered = run.lower(arrays, *args, **kwargs)
+                try:
+                    lowered.compile()
+                except jax.errors.JaxRuntimeError as error:
+                    self._raise_unless_substituted(error)
+                    raise
                 return
         with self._compiled(arrays, args, kwargs) as run:
             self._remember(run)
@@ -141,7 +165,7 @@ class PlaceholderExecutable:
     def _remember(self, run: Callable[..., Any]) -> None:
         # JAX's caches may evict compilations: keep the latest functions only.
         self._runs = [run, *(other for other in self._runs if other is not run)][:_MOST_RUNS]
-        self.run = run
+        self._latest = run
 
     @contextlib.contextmanager
     def _compiling(self) -> Generator[None]:

@@ -6,6 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from hlo_dispatch.api import pipeline, rewrite
@@ -39,6 +40,14 @@ class FrozenFunction(ABC):
         """
 
 
+class FreezingFunction(ABC):
+    """A function that freezes some of its arguments by itself: `explain` says which."""
+
+    @abstractmethod
+    def frozen_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """Sentences on such a call: which arguments are frozen, or can be, or why none is."""
+
+
 _UNSEEN = "the pass saw nothing of this function: it failed (a warning says how), or the function's device is no CPU"
 
 
@@ -51,6 +60,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     already stays as it is. A `jax.stages.Compiled` is not compiled again: if it is stock XLA's, the report says what
     the pass does with its module. Outside of `install()` the pass is enabled for this compile only. The report has
     details: the nearest misses, and both modules, which `write_page` draws. Of several modules it is the largest's.
+    Of a function of `hlo_dispatch.jit` it is the program's without frozen arguments, and says which can be frozen.
 
     Raises:
         HloDispatchError: `fn` is something else, or a Compiled that was dispatched; the weights of a frozen function
@@ -74,7 +84,10 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     # Other threads may be compiling, too.
     name = name_of(lowered)
     own = [report for report in fresh if report.module == name]
-    return max(own or fresh, key=lambda report: report.instructions)
+    report = max(own or fresh, key=lambda report: report.instructions)
+    if isinstance(fn, FreezingFunction):
+        report = replace(report, frozen_arguments=fn.frozen_arguments(args, kwargs))
+    return report
 
 
 def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:

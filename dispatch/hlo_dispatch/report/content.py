@@ -29,6 +29,7 @@ def report_content(report: Report) -> Iterator[TextTable | str]:
         yield _left(report.left)
     if report.failure:
         yield f"{report.module}: {report.failure}"
+    yield from report.frozen_arguments
     yield summary(report)
 
 

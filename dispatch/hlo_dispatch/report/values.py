@@ -124,6 +124,8 @@ class Report:
     """The serialized module as it came in, where the report was asked for details."""
     after: bytes | None = field(default=None, repr=False, compare=False)
     """The rewritten serialized module; None: unchanged, or no details were asked for."""
+    frozen_arguments: tuple[str, ...] = ()
+    """Of a function of `hlo_dispatch.jit` that was explained: which arguments are or can be frozen, or why none."""
     failure: str = ""
     """A failure of the pass although the module was dispatched, in one sentence; empty: none."""
 
