@@ -30,6 +30,24 @@ using PotrfBatch = void (*)(char uplo, const Matrix& a, const void* source, bool
 // nullptr where the matrices are large, one alone, or lie at uneven distances; throws likewise.
 PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor);
 
+// getrf for every tiny matrix of a batch.
+using GetrfBatch = void (*)(const Matrix& a, const void* source, const Matrix& lu, void* destination, int* pivots,
+                            int* info, const Parallel& parallel);
+// nullptr where the matrices are larger or few, or lie at uneven distances; throws likewise.
+GetrfBatch FindGetrfBatch(const Matrix& a, const Matrix& lu);
+
+// Which triangle of a matrix is solved for, and from which side, of matrices as they are described.
+struct Triangle {
+  char side, uplo;
+  bool transposed, has_unit_diagonal;
+};
+
+// trsm for every tiny matrix of a batch.
+using TrsmBatch = void (*)(const Triangle& triangle, const Matrix& a, const void* factor, const Matrix& b,
+                           const void* source, const Matrix& x, void* destination, const Parallel& parallel);
+// Likewise.
+TrsmBatch FindTrsmBatch(const Matrix& a, const Matrix& b, const Matrix& x);
+
 // LAPACK's getrf, for matrices that fit into the first-level cache.
 using Getrf = void (*)(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info);
 // Throws likewise, and where there are too many rows.

@@ -1,4 +1,4 @@
-// Batched Cholesky of small matrices, one matrix in each lane of a vector.
+// Batched Cholesky of small matrices, LU and triangular solves of tiny ones: one matrix in each lane of a vector.
 #include <algorithm>
 
 #include "common/rounding.h"
@@ -12,38 +12,83 @@ namespace {
 
 // Groups of matrices that are worth waking a thread for: some microseconds.
 constexpr int64_t kElementsPerTask = 1 << 14;
+// Rows and columns of a tiny matrix: to factor larger ones alone, in vectors of rows, fills these as well.
+constexpr int64_t kMostInLanes = 8;
 
-// Strides of the matrices, transposed if the factor is column-major.
-BatchStrides StridesOf(const Matrix& matrix, bool by_column) {
+// Strides of the matrices, transposed where asked.
+BatchStrides StridesOf(const Matrix& matrix, bool is_transposed) {
   const int64_t stride = matrix.batch() > 1 ? matrix.Offset(1) / matrix.scalar.bytes : 0;
-  return by_column ? BatchStrides{stride, matrix.column_stride, matrix.row_stride}
-                   : BatchStrides{stride, matrix.row_stride, matrix.column_stride};
+  return is_transposed ? BatchStrides{stride, matrix.column_stride, matrix.row_stride}
+                       : BatchStrides{stride, matrix.row_stride, matrix.column_stride};
+}
+
+// An odd number of cache lines, so that those of a column do not meet in a few sets.
+int64_t RowOf(int64_t columns) { return columns | 1; }
+
+// Calls work(first, count, memory) for each `kLanes` matrices of a batch, with memory for `elements` of each matrix.
+template <typename T, typename Work>
+void ForGroups(int64_t count, int64_t elements, const Parallel& parallel, const Work& work) {
+  constexpr int64_t lanes = kLanes<T>;
+  const int64_t groups = CeilOfRatio(count, lanes);
+  const int64_t least = std::max<int64_t>(1, kElementsPerTask / (elements * lanes));
+  parallel.For(groups, std::max(least, groups / (8 * parallel.threads())), [&](int64_t begin, int64_t end) {
+    const Buffer<T> memory(elements * lanes);
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * lanes;
+      work(first, std::min(lanes, count - first), memory.data());
+    }
+  });
 }
 
 template <typename T>
 void Factor(char uplo, const Matrix& a, const void* source, bool symmetrised, const Matrix& factor, void* destination,
             int* info, const Parallel& parallel) {
-  constexpr int64_t lanes = kLanes<T>;
-  const int64_t n = factor.rows, count = factor.batch();
+  const int64_t n = factor.rows, row = RowOf(n);
   const bool by_column = factor.is_column_major();
   const BatchStrides from = StridesOf(a, by_column), to = StridesOf(factor, by_column);
-  // An odd number of cache lines, so that those of a column do not meet in a few sets.
-  const int64_t row = n | 1;
   // Transposed, the lower triangle is the upper one.
   const bool is_lower = (uplo == 'L') != by_column;
-  const int64_t groups = CeilOfRatio(count, lanes);
-  const int64_t least = std::max<int64_t>(1, kElementsPerTask / (n * n * lanes));
-  parallel.For(groups, std::max(least, groups / (8 * parallel.threads())), [&](int64_t begin, int64_t end) {
-    const Buffer<T> s(n * row * lanes);
-    for (int64_t group = begin; group < end; ++group) {
-      const int64_t first = group * lanes, some = std::min(lanes, count - first);
-      LoadLanes(s.data(), row, static_cast<const T*>(source) + first * from.matrix, from, n, some);
-      if (symmetrised) SymmetriseLanes(s.data(), row, n);
-      int found[lanes];
-      FactorLanes(s.data(), n, is_lower ? row : 1, is_lower ? 1 : row, found);
-      std::copy(found, found + some, info + first);
-      StoreLanes(s.data(), row, static_cast<T*>(destination) + first * to.matrix, to, n, some);
+  ForGroups<T>(factor.batch(), n * row, parallel, [&](int64_t first, int64_t some, T* s) {
+    LoadLanes(s, row, static_cast<const T*>(source) + first * from.matrix, from, n, n, some);
+    if (symmetrised) SymmetriseLanes(s, row, n);
+    int found[kLanes<T>];
+    FactorLanes(s, n, is_lower ? row : 1, is_lower ? 1 : row, found);
+    std::copy(found, found + some, info + first);
+    StoreLanes(s, row, static_cast<T*>(destination) + first * to.matrix, to, n, n, some);
+  });
+}
+
+template <typename T>
+void FactorLu(const Matrix& a, const void* source, const Matrix& lu, void* destination, int* pivots, int* info,
+              const Parallel& parallel) {
+  const int64_t rows = lu.rows, columns = lu.columns, row = RowOf(columns), shorter = std::min(rows, columns);
+  const BatchStrides from = StridesOf(a, false), to = StridesOf(lu, false);
+  ForGroups<T>(lu.batch(), rows * row, parallel, [&](int64_t first, int64_t some, T* s) {
+    LoadLanes(s, row, static_cast<const T*>(source) + first * from.matrix, from, rows, columns, some);
+    int found[kLanes<T>], exchanged[kMostInLanes * kLanes<T>];
+    FactorLuLanes(s, row, rows, columns, exchanged, found);
+    std::copy(found, found + some, info + first);
+    for (int64_t lane = 0; lane < some; ++lane) {
+      for (int64_t j = 0; j < shorter; ++j) pivots[(first + lane) * shorter + j] = exchanged[j * kLanes<T> + lane];
     }
+    StoreLanes(s, row, static_cast<T*>(destination) + first * to.matrix, to, rows, columns, some);
+  });
+}
+
+template <typename T>
+void Solve(const Triangle& triangle, const Matrix& a, const void* factor, const Matrix& b, const void* source,
+           const Matrix& x, void* destination, const Parallel& parallel) {
+  // x a = b is a' x' = b'.
+  const bool is_right = triangle.side == 'R', is_transposed = triangle.transposed != is_right;
+  const bool is_lower = (triangle.uplo == 'L') != is_transposed;
+  const int64_t n = a.rows, sides = is_right ? x.rows : x.columns, row = RowOf(n), x_row = RowOf(sides);
+  const BatchStrides of_a = StridesOf(a, is_transposed), from = StridesOf(b, is_right), to = StridesOf(x, is_right);
+  ForGroups<T>(x.batch(), n * (row + x_row), parallel, [&](int64_t first, int64_t some, T* s) {
+    T* solved = s + n * row * kLanes<T>;
+    LoadLanes(s, row, static_cast<const T*>(factor) + first * of_a.matrix, of_a, n, n, some);
+    LoadLanes(solved, x_row, static_cast<const T*>(source) + first * from.matrix, from, n, sides, some);
+    SolveLanes(s, row, is_lower, triangle.has_unit_diagonal, n, sides, solved, x_row);
+    StoreLanes(solved, x_row, static_cast<T*>(destination) + first * to.matrix, to, n, sides, some);
   });
 }
 
@@ -58,6 +103,13 @@ bool IsRegular(const Matrix& matrix) {
   return true;
 }
 
+// Whether there are enough matrices, each of few enough elements for the first-level cache to hold a group of them.
+bool FitLanes(const Matrix& matrix) {
+  const int64_t lanes = matrix.scalar.bytes == 4 ? kLanes<float> : kLanes<double>;
+  return matrix.batch() >= lanes && matrix.rows > 0 && matrix.columns > 0 && matrix.rows <= kMostInLanes &&
+         matrix.columns <= kMostInLanes && IsRegular(matrix);
+}
+
 }  // namespace
 
 PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor) {
@@ -66,6 +118,18 @@ PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor) {
   if (!IsRegular(a) || !IsRegular(factor)) return nullptr;
   Check(factor.scalar);
   return factor.scalar.bytes == 4 ? Factor<float> : Factor<double>;
+}
+
+GetrfBatch FindGetrfBatch(const Matrix& a, const Matrix& lu) {
+  Check(lu.scalar);
+  if (!FitLanes(lu) || !IsRegular(a)) return nullptr;
+  return lu.scalar.bytes == 4 ? FactorLu<float> : FactorLu<double>;
+}
+
+TrsmBatch FindTrsmBatch(const Matrix& a, const Matrix& b, const Matrix& x) {
+  Check(x.scalar);
+  if (!FitLanes(a) || !FitLanes(x) || !IsRegular(b)) return nullptr;
+  return x.scalar.bytes == 4 ? Solve<float> : Solve<double>;
 }
 
 }  // namespace hlo_dispatch::lapack::blocked

@@ -24,77 +24,93 @@ inline Lane<double>::Vector Root(Lane<double>::Vector value) {
   return reinterpret_cast<Lane<double>::Vector>(_mm512_maskz_sqrt_pd(0xff, reinterpret_cast<__m512d>(value)));
 }
 
-// Calls square(x, y) for the whole squares of elements and single(x, y) for the rest.
+// |x|; not a comparison, which NaN and -0 would pass unchanged.
+inline Lane<float>::Vector Size(Lane<float>::Vector value) {
+  return reinterpret_cast<Lane<float>::Vector>(reinterpret_cast<__m512i>(value) & _mm512_set1_epi32(0x7fffffff));
+}
+inline Lane<double>::Vector Size(Lane<double>::Vector value) {
+  return reinterpret_cast<Lane<double>::Vector>(reinterpret_cast<__m512i>(value) &
+                                                _mm512_set1_epi64(0x7fffffffffffffff));
+}
+
+// Calls square(p, q) for whole squares of elements along q and single(p, q) for the rest.
 template <typename Square, typename Single>
-inline void ForElements(int64_t n, const Square& square, const Single& single) {
-  for (int64_t x = 0; x < n; ++x) {
-    int64_t y = 0;
-    for (; y + kSquare <= n; y += kSquare) square(x, y);
-    for (; y < n; ++y) single(x, y);
+inline void ForElements(int64_t outer, int64_t inner, const Square& square, const Single& single) {
+  for (int64_t p = 0; p < outer; ++p) {
+    int64_t q = 0;
+    for (; q + kSquare <= inner; q += kSquare) square(p, q);
+    for (; q < inner; ++q) single(p, q);
   }
 }
+
+// How lanes are moved: squares of four neighbours in memory of four matrices, where there are such, along a row or
+// along a column; else element by element.
+struct Moving {
+  Moving(const BatchStrides& strides, int64_t rows, int64_t columns, bool all_lanes)
+      : by_row(strides.column == 1 || strides.row != 1),
+        outer(by_row ? rows : columns),
+        inner(by_row ? columns : rows),
+        in_squares(all_lanes && (strides.column == 1 || strides.row == 1)) {}
+
+  template <typename Square, typename Single>
+  void ForAll(const Square& square, const Single& single) const {
+    const auto one = [&](int64_t p, int64_t q) { by_row ? single(p, q) : single(q, p); };
+    const auto four = [&](int64_t p, int64_t q) {
+      if (in_squares) {
+        by_row ? square(p, q) : square(q, p);
+      } else {
+        for (int64_t k = 0; k < kSquare; ++k) one(p, q + k);
+      }
+    };
+    ForElements(outer, inner, four, one);
+  }
+
+  bool by_row;
+  int64_t outer, inner;
+  bool in_squares;
+};
 
 }  // namespace
 
 template <typename T>
-void LoadLanes(T* s, int64_t row, const T* from, const BatchStrides& strides, int64_t n, int64_t count) {
+void LoadLanes(T* s, int64_t row, const T* from, const BatchStrides& strides, int64_t rows, int64_t columns,
+               int64_t count) {
   constexpr int64_t lanes = kLanes<T>;
-  const auto single = [&](int64_t x, int64_t y) {
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      const int64_t matrix = lane < count ? lane : count - 1;
-      s[(x * row + y) * lanes + lane] = from[matrix * strides.matrix + x * strides.row + y * strides.column];
-    }
-  };
-  if (count < lanes || (strides.column != 1 && strides.row != 1)) {
-    ForElements(
-        n,
-        [&](int64_t x, int64_t y) {
-          for (int64_t k = 0; k < kSquare; ++k) single(x, y + k);
-        },
-        single);
-    return;
-  }
-  // Four neighbours in memory of four matrices at a time: along a row, or along a column.
-  const bool is_row_major = strides.column == 1;
-  const int64_t step = (is_row_major ? 1 : row) * lanes;
-  ForElements(
-      n,
-      [&](int64_t p, int64_t q) {
-        const int64_t x = is_row_major ? p : q, y = is_row_major ? q : p;
+  const Moving moving(strides, rows, columns, count == lanes);
+  const int64_t step = (moving.by_row ? 1 : row) * lanes;
+  moving.ForAll(
+      [&](int64_t x, int64_t y) {
         for (int64_t lane = 0; lane < lanes; lane += kSquare) {
           TransposeSquare(from + lane * strides.matrix + x * strides.row + y * strides.column, strides.matrix,
                           s + (x * row + y) * lanes + lane, step);
         }
       },
-      [&](int64_t p, int64_t q) { is_row_major ? single(p, q) : single(q, p); });
+      [&](int64_t x, int64_t y) {
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+          const int64_t matrix = lane < count ? lane : count - 1;
+          s[(x * row + y) * lanes + lane] = from[matrix * strides.matrix + x * strides.row + y * strides.column];
+        }
+      });
 }
 
 template <typename T>
-void StoreLanes(const T* s, int64_t row, T* to, const BatchStrides& strides, int64_t n, int64_t count) {
+void StoreLanes(const T* s, int64_t row, T* to, const BatchStrides& strides, int64_t rows, int64_t columns,
+                int64_t count) {
   constexpr int64_t lanes = kLanes<T>;
-  const auto single = [&](int64_t x, int64_t y) {
-    for (int64_t lane = 0; lane < count; ++lane) {
-      to[lane * strides.matrix + x * strides.row + y * strides.column] = s[(x * row + y) * lanes + lane];
-    }
-  };
-  if (count < lanes || strides.column != 1) {
-    ForElements(
-        n,
-        [&](int64_t x, int64_t y) {
-          for (int64_t k = 0; k < kSquare; ++k) single(x, y + k);
-        },
-        single);
-    return;
-  }
-  ForElements(
-      n,
+  const Moving moving(strides, rows, columns, count == lanes);
+  const int64_t step = (moving.by_row ? 1 : row) * lanes;
+  moving.ForAll(
       [&](int64_t x, int64_t y) {
         for (int64_t lane = 0; lane < lanes; lane += kSquare) {
-          TransposeSquare(s + (x * row + y) * lanes + lane, lanes, to + lane * strides.matrix + x * strides.row + y,
-                          strides.matrix);
+          TransposeSquare(s + (x * row + y) * lanes + lane, step,
+                          to + lane * strides.matrix + x * strides.row + y * strides.column, strides.matrix);
         }
       },
-      single);
+      [&](int64_t x, int64_t y) {
+        for (int64_t lane = 0; lane < count; ++lane) {
+          to[lane * strides.matrix + x * strides.row + y * strides.column] = s[(x * row + y) * lanes + lane];
+        }
+      });
 }
 
 template <typename T>
@@ -143,11 +159,67 @@ void FactorLanes(T* s, int64_t n, int64_t row, int64_t column, int* info) {
   }
 }
 
-#define HLO_DISPATCH_LANES(T)                                                             \
-  template void LoadLanes(T*, int64_t, const T*, const BatchStrides&, int64_t, int64_t);  \
-  template void StoreLanes(const T*, int64_t, T*, const BatchStrides&, int64_t, int64_t); \
-  template void SymmetriseLanes(T*, int64_t, int64_t);                                    \
-  template void FactorLanes(T*, int64_t, int64_t, int64_t, int*);
+template <typename T>
+void FactorLuLanes(T* s, int64_t row, int64_t rows, int64_t columns, int* pivots, int* info) {
+  using Vector = typename Lane<T>::Vector;
+  using Mask = decltype(Vector{} == Vector{});
+  auto* at = reinterpret_cast<Vector*>(s);
+  for (int64_t lane = 0; lane < kLanes<T>; ++lane) info[lane] = 0;
+  for (int64_t j = 0; j < rows && j < columns; ++j) {
+    Vector largest = Size(at[j * row + j]);
+    Mask place = Mask{} + static_cast<int>(j);
+    for (int64_t i = j + 1; i < rows; ++i) {
+      const Vector size = Size(at[i * row + j]);
+      const Mask is_larger = ~(size <= largest) & (largest == largest);
+      largest = is_larger ? size : largest;
+      place = is_larger ? Mask{} + static_cast<int>(i) : place;
+    }
+    for (int64_t lane = 0; lane < kLanes<T>; ++lane) {
+      pivots[j * kLanes<T> + lane] = static_cast<int>(place[lane]) + 1;
+      if (largest[lane] == 0 && info[lane] == 0) info[lane] = static_cast<int>(j + 1);
+    }
+    for (int64_t i = j + 1; i < rows; ++i) {
+      const Mask is_pivot = place == Mask{} + static_cast<int>(i);
+      for (int64_t k = 0; k < columns; ++k) {
+        const Vector upper = at[j * row + k], lower = at[i * row + k];
+        at[j * row + k] = is_pivot ? lower : upper;
+        at[i * row + k] = is_pivot ? upper : lower;
+      }
+    }
+    const Vector pivot = at[j * row + j];
+    const Vector divisor = pivot == Vector{} ? Vector{} + T(1) : pivot;
+    for (int64_t i = j + 1; i < rows; ++i) {
+      const Vector quotient = at[i * row + j] / divisor;
+      at[i * row + j] = quotient;
+      for (int64_t k = j + 1; k < columns; ++k) at[i * row + k] -= quotient * at[j * row + k];
+    }
+  }
+}
+
+template <typename T>
+void SolveLanes(const T* a, int64_t a_row, bool is_lower, bool has_unit_diagonal, int64_t n, int64_t sides, T* x,
+                int64_t x_row) {
+  using Vector = typename Lane<T>::Vector;
+  const auto* triangle = reinterpret_cast<const Vector*>(a);
+  auto* at = reinterpret_cast<Vector*>(x);
+  const int64_t first = is_lower ? 0 : n - 1, step = is_lower ? 1 : -1;
+  for (int64_t done = 0; done < n; ++done) {
+    const int64_t i = first + done * step;
+    for (int64_t side = 0; side < sides; ++side) {
+      Vector sum = at[i * x_row + side];
+      for (int64_t k = first; k != i; k += step) sum -= triangle[i * a_row + k] * at[k * x_row + side];
+      at[i * x_row + side] = has_unit_diagonal ? sum : sum / triangle[i * a_row + i];
+    }
+  }
+}
+
+#define HLO_DISPATCH_LANES(T)                                                                      \
+  template void LoadLanes(T*, int64_t, const T*, const BatchStrides&, int64_t, int64_t, int64_t);  \
+  template void StoreLanes(const T*, int64_t, T*, const BatchStrides&, int64_t, int64_t, int64_t); \
+  template void SymmetriseLanes(T*, int64_t, int64_t);                                             \
+  template void FactorLanes(T*, int64_t, int64_t, int64_t, int*);                                  \
+  template void FactorLuLanes(T*, int64_t, int64_t, int64_t, int*, int*);                          \
+  template void SolveLanes(const T*, int64_t, bool, bool, int64_t, int64_t, T*, int64_t);
 HLO_DISPATCH_LANES(float)
 HLO_DISPATCH_LANES(double)
 

@@ -10,18 +10,20 @@ namespace hlo_dispatch::lapack::blocked {
 template <typename T>
 inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(T));
 
-// Strides of a batch of square matrices: element (x, y) of matrix b is at b * matrix + x * row + y * column.
+// Strides of a batch of matrices: element (x, y) of matrix b is at b * matrix + x * row + y * column.
 struct BatchStrides {
   int64_t matrix, row, column;
 };
 
 // s[(x * row + y) * kLanes + lane] = element (x, y) of the lane's matrix. Lanes from `count` on repeat the last one.
 template <typename T>
-void LoadLanes(T* s, int64_t row, const T* from, const BatchStrides& strides, int64_t n, int64_t count);
+void LoadLanes(T* s, int64_t row, const T* from, const BatchStrides& strides, int64_t rows, int64_t columns,
+               int64_t count);
 
 // The inverse, for the first `count` lanes.
 template <typename T>
-void StoreLanes(const T* s, int64_t row, T* to, const BatchStrides& strides, int64_t n, int64_t count);
+void StoreLanes(const T* s, int64_t row, T* to, const BatchStrides& strides, int64_t rows, int64_t columns,
+                int64_t count);
 
 // s = (s + transpose(s)) / 2.
 template <typename T>
@@ -31,6 +33,16 @@ void SymmetriseLanes(T* s, int64_t row, int64_t n);
 // becomes the number, from 1, of the first column without a positive diagonal, or 0.
 template <typename T>
 void FactorLanes(T* s, int64_t n, int64_t row, int64_t column, int* info);
+
+// LAPACK's getrf of rows x columns, `row` columns apart: the pivot of column j, from 1, in pivots[j * kLanes + lane],
+// and info as getrf's. What is not a number is the largest, that it may spread as it does where one divides by it.
+template <typename T>
+void FactorLuLanes(T* s, int64_t row, int64_t rows, int64_t columns, int* pivots, int* info);
+
+// x (n x sides, `x_row` sides apart) = inverse of the triangle of a (n x n, `a_row` apart) times x.
+template <typename T>
+void SolveLanes(const T* a, int64_t a_row, bool is_lower, bool has_unit_diagonal, int64_t n, int64_t sides, T* x,
+                int64_t x_row);
 
 }  // namespace hlo_dispatch::lapack::blocked
 

@@ -23,19 +23,26 @@ class Lu final : public Routine {
         getrf_(provider.is_own() ? nullptr : provider.Get<Getrf>(a_.scalar.prefix, "getrf")),
         small_(provider.is_own() ? blocked::FindGetrf(a_.scalar, a_.rows) : nullptr) {
     CheckSame(a_, lu_);
+    if (provider.is_own()) batch_ = blocked::FindGetrfBatch(a_, lu_);
     pivots_ = std::min(a_.rows, a_.columns);
     operands_ = {a_.spec()};
     results_ = {lu_.spec(), VectorSpec("pivots", xla::ffi::S32, 4, Product(a_.batch(), pivots_, "pivots")),
                 VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }
 
-  std::string implementation() const override { return (small_ ? "small_" : "") + a_.scalar.prefix + "getrf"; }
+  std::string implementation() const override {
+    return (batch_ ? "lanes_" : small_ ? "small_" : "") + a_.scalar.prefix + "getrf";
+  }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const int m = static_cast<int>(a_.rows);
     const int n = static_cast<int>(a_.columns);
     auto* pivots = static_cast<int*>(buffers.results[1]);
     auto* info = static_cast<int*>(buffers.results[2]);
+    if (batch_ != nullptr) {
+      batch_(a_, buffers.operands[0], lu_, buffers.results[0], pivots, info, parallel);
+      return;
+    }
     ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
       const void* source = a_.At(buffers.operands[0], i);
       // Pivoting is by rows, so a row-major result cannot be computed as its transpose.
@@ -57,6 +64,7 @@ class Lu final : public Routine {
   Matrix lu_;
   Getrf getrf_;
   blocked::Getrf small_;
+  blocked::GetrfBatch batch_ = nullptr;
   int64_t pivots_;
 };
 

@@ -37,6 +37,8 @@ class TriangularSolve final : public Routine {
     const char trans = Option(attributes, "trans_x", "NTC");
     bool transposed = trans != 'N';
     bool conjugated = trans == 'C' && a_.scalar.is_complex();
+    if (provider.is_own()) batch_ = blocked::FindTrsmBatch(a_, b_, x_);
+    triangle_ = {side_, uplo_, transposed, diag_ == 'U'};
     // As BLAS reads both by columns: a row-major a is its own transpose, with the other triangle, and for a
     // row-major x the whole equation is transposed, which changes sides.
     if (!a_.is_column_major()) {
@@ -54,9 +56,15 @@ class TriangularSolve final : public Routine {
     results_ = {x_.spec()};
   }
 
-  std::string implementation() const override { return (blocked_ ? "blocked_" : "") + a_.scalar.prefix + "trsm"; }
+  std::string implementation() const override {
+    return (batch_ ? "lanes_" : blocked_ ? "blocked_" : "") + a_.scalar.prefix + "trsm";
+  }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    if (batch_ != nullptr) {
+      batch_(triangle_, a_, buffers.operands[0], b_, buffers.operands[1], x_, buffers.results[0], parallel);
+      return;
+    }
     const bool by_column = x_.is_column_major();
     const int m = static_cast<int>(by_column ? x_.rows : x_.columns);
     const int n = static_cast<int>(by_column ? x_.columns : x_.rows);
@@ -91,6 +99,8 @@ class TriangularSolve final : public Routine {
   Copying copying_;
   Trsm trsm_;
   blocked::Trsm blocked_;
+  blocked::TrsmBatch batch_ = nullptr;
+  blocked::Triangle triangle_{};  // of the matrices as they are described
 };
 
 const Family<TriangularSolve, kMkl, kScipy, kOwn> family("triangular_solve", {{"trsm"}});

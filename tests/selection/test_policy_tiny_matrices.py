@@ -1,4 +1,4 @@
-"""Cost model of batches of tiny matrices: without measurements they stay with XLA, for every routine."""
+"""Cost model of batches of tiny matrices: without measurements only code that works on many at once takes them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import hlo_dispatch
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor import kernels as vendor
+from processor import needs_avx512
 
 ROUTINES: dict[str, Callable] = {
     "cholesky": jnp.linalg.cholesky,
@@ -34,6 +35,12 @@ def kernels(routine: str, size: int) -> list[str]:
 @pytest.mark.parametrize("routine", ROUTINES)
 def test_tiny_matrices_are_left_unless_many_are_worked_on_at_once(routine: str, size: int) -> None:
     assert [kernel for kernel in kernels(routine, size) if not kernel.startswith("blocked.")] == []
+
+
+@needs_avx512
+@pytest.mark.parametrize("routine", ["cholesky", "lu", "triangular_solve"])
+def test_many_are_worked_on_in_lanes_of_vectors(routine: str) -> None:
+    assert kernels(routine, 3) == [f"blocked.{routine}"]
 
 
 @pytest.mark.skipif(isinstance(vendor.library("onemkl.eigh"), Unavailable), reason="oneMKL is not installed")

@@ -30,6 +30,8 @@ SMALLEST_BLOCKED = 256
 FEWEST_SIDES = 64
 # Small matrices are factored side by side in the lanes of a vector, sixteen at once.
 FEWEST_IN_LANES = 16
+# Rows, columns and right-hand sides of those whose LU and triangular systems are, too (kernels/lapack/lanes.cc).
+MOST_ROWS_IN_LANES = 8
 # The rows of a matrix that our own LU takes: it keeps columns in registers.
 MOST_LU_ROWS = 64
 # XLA accumulates so many elements in some microseconds, as many as a call takes.
@@ -137,12 +139,27 @@ def _is_batch_of_small(match: Match) -> bool:
     return math.prod(sizes[:-2]) > 1 and sizes[-2] * sizes[-1] <= LARGEST_SMALL_MATRIX
 
 
+def _is_batch_of_tiny(match: Match) -> bool:
+    """Whether so many tiny matrices are worked on at once that no library's call for each of them is as fast."""
+    *batch, rows, columns = _matrix(match)[0]
+    sides = match.operands["b"].sizes[-2:] if match.name == "triangular_solve" else ()
+    return (
+        match.name in ("cholesky", "lu", "triangular_solve")
+        and math.prod(batch) >= FEWEST_IN_LANES
+        and max(rows, columns, *sides) <= MOST_ROWS_IN_LANES
+    )
+
+
 def _suits_blocked(match: Match, machine: Machine) -> bool:
     """Whether our own code is the fastest: large real matrices, where the libraries do not use AVX-512."""
     sizes, dtype = _matrix(match)
     if f"blocked.{match.name}" not in match.kernels or dtype not in ("f32", "f64"):
         return False
-    if "Intel" in machine.model or not {"avx512f", "avx512dq"} <= machine.features:
+    if not {"avx512f", "avx512dq"} <= machine.features:
+        return False
+    if _is_batch_of_tiny(match):
+        return True
+    if "Intel" in machine.model:
         return False
     if match.name == "cholesky" and _is_batch_of_small(match):
         return math.prod(sizes[:-2]) >= FEWEST_IN_LANES
