@@ -7,7 +7,7 @@ same decisions, and is a little slower.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from hlo_dispatch.match.elementwise_region import ElementwiseRegion
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
 from hlo_dispatch.match.epilogue.operand import OperandFinder
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.match_memo import MatchMemo
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.structural.attempt import Attempt
 from hlo_dispatch.match.structural.finder import StructuralFinder
@@ -146,6 +147,9 @@ class _CountingEpilogueFinder(EpilogueFinder):
     def __init__(self, table: Table, profile: Profile) -> None:
         super().__init__(TimedRecogniser(table.activations), table.binaries)
         self._profile = profile
+
+    def memo(self, *settings: Hashable) -> MatchMemo:
+        return MatchMemo(most_recorded=0)  # each match is counted where it is found
 
     def _activation(self, region: ElementwiseRegion, entry: AnchorKind, destination: Any) -> Step | None:
         start = time.perf_counter()

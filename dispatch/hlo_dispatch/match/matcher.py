@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -38,7 +39,7 @@ class Matcher:
         self._graph, self._machine = graph, machine
         found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and has_op_kind(node)]
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
-        self._finder = finder
+        self._finder, self._memo = finder, finder.memo(table.fingerprint, machine, graph.has_narrow_integers)
         self._entries = by_op_kind(table.anchors.values())
         self._normalized: dict[Node, Anchor | Refusal] = {}
         self._possible_results: dict[Node, frozenset[Node]] = {}
@@ -80,6 +81,43 @@ class Matcher:
             is_materialized: whether a value must be in memory.
             results: results of dispatched calls, in front of which values may not exist.
         """
+        static = self._graph.static
+        found = self._memo.match(
+            node,
+            [is_owned, is_materialized, results.__contains__, static.__contains__],
+            static,
+            lambda predicates: self._match(node, predicates[0], predicates[1], results),
+            lambda predicates: self.match_apart(node, predicates, results),
+        )
+        if not isinstance(found, Refusal) and found.anchor.unsliced is None:
+            self._normalized[node] = found.anchor
+        return found
+
+    def match_apart(
+        self, node: Node, predicates: Sequence[Callable[[Node], bool]], results: AbstractSet[Node]
+    ) -> Match | Refusal | None:
+        """The match as if nothing were normalized yet; None: it depends on other anchor ops, or on the module."""
+        is_owned, is_materialized, is_result, is_static = predicates
+        apart = copy(self)
+        apart._normalized, apart._possible_results = {}, {}
+        asked_results = _AskedSet(results, is_result)
+        found = apart._match(node, is_owned, is_materialized, asked_results)
+        if isinstance(found, Refusal):
+            return found
+        anchor = found.anchor
+        if anchor.weights is not None:
+            is_static(anchor.weights.node)
+        is_alone = apart._normalized.keys() == {node} and not apart._possible_results
+        is_alone &= not asked_results.is_enumerated
+        return found if is_alone and anchor.unsliced is None and anchor.kernel_specific_step is None else None
+
+    def _match(
+        self,
+        node: Node,
+        is_owned: Callable[[Node], bool],
+        is_materialized: Callable[[Node], bool],
+        results: AbstractSet[Node],
+    ) -> Match | Refusal:
         anchor = self._anchor(node, results)
         if isinstance(anchor, Refusal):
             return anchor
@@ -102,7 +140,7 @@ class Matcher:
     ) -> Match | Refusal:
         """The same with the anchor op normalized again, where the results have changed."""
         self._normalized.pop(node, None)
-        return self.match(node, is_owned, is_materialized, results)
+        return self._match(node, is_owned, is_materialized, results)
 
     def _anchor(self, node: Node, results: AbstractSet[Node]) -> Anchor | Refusal:
         if node not in self._normalized:
@@ -151,6 +189,29 @@ class Matcher:
                 possible += [step.result for step in chain.steps]
             self._possible_results[node] = frozenset(possible)
         return self._possible_results[node]
+
+
+class _AskedSet(AbstractSet[Node]):
+    """A set that is asked for membership through a predicate; whether more than that was read of it."""
+
+    def __init__(self, members: AbstractSet[Node], is_member: Callable[[Node], bool]) -> None:
+        self._members, self._is_member = members, is_member
+        self.is_enumerated = False
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Node]) -> AbstractSet[Node]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return frozenset(it)  # unions are sets as any other: all of this one was read for them
+
+    def __contains__(self, node: object) -> bool:
+        return self._is_member(node)  # pyright: ignore[reportArgumentType]
+
+    def __iter__(self) -> Iterator[Node]:
+        self.is_enumerated = True
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        self.is_enumerated = True
+        return len(self._members)
 
 
 def _may_give_slice(anchor: Anchor) -> bool:

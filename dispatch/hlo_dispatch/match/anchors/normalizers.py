@@ -72,7 +72,7 @@ def normalize_anchor(node: Node, entries: Entries, around: Surroundings) -> Anch
 
 def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not support what its kernel would read, produce or compute."""
-    entry, name = anchor.entry, anchor.node.name
+    entry, node = anchor.entry, anchor.node
     sources = (anchor.source, *anchor.extra_sources)
     others = (anchor.weights, anchor.scales, anchor.zeros, anchor.leading_post_op and anchor.leading_post_op.operand)
     for view in (*sources, *others):
@@ -86,9 +86,9 @@ def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
             return Refusal("dtype-unsupported", sentence, view.node.name)
     if not entry.gives(anchor.result.shape.element_type):
         sentence = f"the anchor {entry.name} does not give {anchor.result.shape.element_type}"
-        return Refusal("dtype-unsupported", sentence, name)
+        return Refusal("dtype-unsupported", sentence, node.name)
     if anchor.leading_post_op is not None and not entry.longest_chain:
-        return Refusal("kernel-unsupported", f"the anchor {entry.name} may have no post-op, and needs one", name)
+        return Refusal("kernel-unsupported", f"the anchor {entry.name} may have no post-op, and needs one", node.name)
     return None
 
 

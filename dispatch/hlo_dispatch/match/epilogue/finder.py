@@ -7,7 +7,7 @@ the chain are inside, so that one call replaces the chain without recomputation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
 from hlo_dispatch.match.epilogue.integers import add_of_integers, quantizes
 from hlo_dispatch.match.epilogue.operand import OperandFinder, find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
+from hlo_dispatch.match.match_memo import MatchMemo
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, WRAPPING_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number
@@ -61,6 +62,11 @@ class EpilogueFinder:
         self._recogniser = recogniser
         self._binaries = binaries
         self._known_functions: dict[tuple[object, ...], KnownFunction | None] = {}
+        self._memos: dict[Hashable, MatchMemo] = {}
+
+    def memo(self, *settings: Hashable) -> MatchMemo:
+        """The matches of anchors whose epilogues it found under these settings."""
+        return self._memos.setdefault(settings, MatchMemo())
 
     def grow(
         self,

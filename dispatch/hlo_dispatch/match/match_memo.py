@@ -1,0 +1,170 @@
+"""Match memo: anchors' matches by dependency trace, so that equal surroundings are matched once.
+
+Networks repeat their layers. A match is kept without its nodes, and made again of those that its trace reaches from
+another anchor op (dependency_trace.py), in this module or in a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields
+from functools import partial
+from operator import itemgetter
+from typing import Any, cast
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.dependency_trace import Predicate, Trace, record
+from hlo_dispatch.match.epilogue.steps import Chain
+from hlo_dispatch.match.fused_anchor import FusedAnchor
+from hlo_dispatch.match.match import Match
+
+RECORDED_FROM = 2
+"""Anchor ops of one kind that are matched before one is recorded, which takes twice the time: most repeat or never."""
+MOST_RECORDED = 6
+"""Traces of one kind: where that many differ, others will, too."""
+_MOST_KINDS = 20_000
+
+Maker = Callable[[Sequence[Node]], Any]
+MatchMaker = Callable[[AbstractSet[Node], Sequence[Node]], Match]
+
+
+@dataclass
+class _Kind:
+    """Anchor ops that look the same at a glance."""
+
+    seen: int = 0
+    recorded: int = 0
+    traces: list[tuple[Trace, MatchMaker]] = field(default_factory=list[Any])
+
+
+class MatchMemo:
+    """The matches of one table's anchors on one machine, by what was read to find them.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, most_recorded: int = MOST_RECORDED) -> None:
+        """`most_recorded`: traces of one kind; 0: it finds every match anew."""
+        self._most_recorded = most_recorded
+        self._kinds: dict[Hashable, _Kind] = {}
+
+    def match(
+        self,
+        node: Node,
+        predicates: Sequence[Predicate],
+        static: AbstractSet[Node],
+        find: Callable[[Sequence[Predicate]], Match | Refusal],
+        find_apart: Callable[[Sequence[Predicate]], Match | Refusal | None],
+    ) -> Match | Refusal:
+        """The match at a node, made of an equal one where there is one.
+
+        Args:
+            predicates: all that it depends on besides the graph.
+            static: the static values of the graph.
+            find: finds the match, by these predicates.
+            find_apart: the same by predicates that ask these, while what it reads is recorded: it recalls nothing. None
+                where other anchor ops have a say.
+        """
+        # By identity: hashing shapes takes longer, and the traces say whether it is the same.
+        key = (node.opcode, id(node.shape), *[id(operand.shape) for operand in node.operands])
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            kind = self._kinds[key] = _Kind()
+        for trace, made_of in reversed(kind.traces):
+            nodes = trace.follow(node, predicates)
+            if nodes is not None:
+                return made_of(static, nodes)
+        kind.seen += 1
+        if kind.seen <= RECORDED_FROM or kind.recorded >= self._most_recorded:
+            return find(predicates)
+        kind.recorded += 1
+        found, trace, nodes = record(find_apart, node, predicates)
+        if found is None:
+            return find(predicates)
+        if trace is not None and isinstance(found, Match):
+            made_of = _maker_of_match(found, {node: place for place, node in enumerate(nodes)})
+            if made_of is not None:
+                kind.traces.append((trace, made_of))
+        return found
+
+
+def _maker_of_match(match: Match, places: dict[Node, int]) -> MatchMaker | None:
+    """A function that makes an equal match of other nodes; None: it has nodes that its trace does not reach."""
+    fused = match.fused
+    assert fused is not None, "anchors have one"
+    varying = ("covered", "extra_reads", "node", "output", "reads", "results")
+    try:
+        parts = _maker((fused.anchor, fused.chain, tuple(match.operands.values())), places)
+        of_match = [(name, _maker(getattr(match, name), places)) for name in varying]
+    except KeyError:
+        return None
+    assert parts is not None, "an anchor has a node"
+    roles, attributes, numerics = tuple(match.operands), fused.attributes, match.numerics()
+    constant = {f.name: getattr(match, f.name) for f in fields(match) if f.name not in (*varying, "fused", "operands")}
+    constant |= {"attributes": attributes.copy, "numerics": lambda: numerics}
+    step_count, facts = fused.step_count, fused.facts
+
+    def made(static: AbstractSet[Node], nodes: Sequence[Node]) -> Match:
+        anchor, chain, operands = parts(nodes)
+        equal: Match = object.__new__(Match)
+        values = vars(equal)
+        values.update(constant)
+        values["operands"] = dict(zip(roles, operands, strict=True))
+        values["fused"] = FusedAnchor(anchor, chain, step_count, static=static).with_facts(facts)
+        for name, maker in of_match:
+            values[name] = maker(nodes) if maker is not None else ()
+        return equal
+
+    return made
+
+
+def _maker(value: Any, places: dict[Node, int]) -> Maker | None:
+    """A function that makes an equal value of other nodes; None: there are no nodes inside.
+
+    Raises:
+        KeyError: a node inside has no place.
+    """
+    if isinstance(value, Node):
+        return itemgetter(places[value])
+    if isinstance(value, partial):
+        function: Callable[..., Any] = value.func
+        parts = _maker(value.args, places)
+        return None if parts is None else lambda nodes: partial(function, *parts(nodes))
+    if isinstance(value, tuple):
+        return _maker_of_tuple(cast("tuple[Any, ...]", value), places)
+    if isinstance(value, (Anchor, Chain)):
+        return _maker_of_fields(value, places)
+    return None
+
+
+def _maker_of_tuple(value: tuple[Any, ...], places: dict[Node, int]) -> Maker | None:
+    if len(value) > 1 and all([isinstance(part, Node) for part in value]):
+        return itemgetter(*[places[part] for part in value])
+    makers = [_maker(part, places) for part in value]
+    if not any(makers):
+        return None
+    make: Callable[[list[Any]], Any] = getattr(type(value), "_make", tuple)
+    parts = [(None if maker else part, maker) for part, maker in zip(value, makers, strict=True)]
+    return lambda nodes: make([part if maker is None else maker(nodes) for part, maker in parts])
+
+
+def _maker_of_fields(value: Anchor | Chain, places: dict[Node, int]) -> Maker:
+    made_of = type(value)
+    makers = {name: _maker(part, places) for name, part in vars(value).items()}
+    varying = [(name, maker) for name, maker in makers.items() if maker is not None]
+    constant = {name: part for name, part in vars(value).items() if makers[name] is None}
+
+    def make(nodes: Sequence[Node]) -> Any:
+        made = object.__new__(made_of)
+        values = vars(made)
+        values.update(constant)
+        for name, maker in varying:
+            values[name] = maker(nodes)
+        return made
+
+    return make
