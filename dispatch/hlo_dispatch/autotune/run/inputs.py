@@ -10,7 +10,7 @@ import numpy as np
 
 from hlo_dispatch.ir.entry_parameters import unread_parameters
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
+from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape, shape_of
 
 MIXED, POSITIVE = "mixed", "positive"
 KINDS = (MIXED, POSITIVE)
@@ -23,6 +23,16 @@ _LARGEST_INDEX = 2
 _QUANTIZED = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16)}
 """Integer types of quantized values, and their bounds (the upper one exclusive)."""
 _FLOATS = FLOAT_TYPES | {"f64"}
+_WIDE_INTEGERS = frozenset(f"{sign}{bits}" for sign in "su" for bits in (16, 32, 64))
+_DEFINED_FOR_ALL_INTEGERS = frozenset(
+    (
+        *("parameter", "constant", "iota", "tuple", "get-tuple-element", "fusion", "call"),
+        *("copy", "bitcast", "transpose", "reshape", "broadcast", "reverse", "slice", "concatenate", "pad"),
+        *("dot", "convolution", "add", "subtract", "multiply", "negate", "maximum", "minimum", "convert"),
+        *("reduce", "reduce-window", "sort", "compare", "select"),
+    )
+)
+"""Opcodes for which no integer is out of range, as it is for an index, a trip count, a divisor or a shift."""
 # Larger arrays repeat this many values; a prime, so that rows differ.
 _DIFFERENT_VALUES = 131_071
 
@@ -30,8 +40,9 @@ _DIFFERENT_VALUES = 131_071
 def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str = MIXED) -> list[Any]:
     """Random NumPy arrays of these shapes.
 
-    Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are small
-    enough to be indices; what nobody reads is zeros. Cholesky's matrices are positive definite; square ones of
+    Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are of
+    their type's whole range where all that the module computes is defined for it, else small enough to be indices; what
+    nobody reads is zeros. Cholesky's matrices are positive definite; square ones of
     triangular systems, of LU and of QR have a dominant diagonal, so that rounding is all that results differ by;
     Householder reflectors shrink what they reflect. Matrices of a program with loops shrink what they multiply: else
     the smallest difference would grow from one iteration to the next. Parameters that are named after a triangle are
@@ -46,12 +57,13 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     most = max((len(shape.dimensions) for shape in shapes), default=0)
     triangles = _triangles(module)
     unread = unread_parameters(module)
+    has_whole_range = _is_defined_for_all_integers(module)
     values: list[Any] = []
     for number, shape in enumerate(shapes):
         if number in unread:
             values.append(np.zeros(shape.dimensions, dtype_of(shape)))
             continue
-        value = _random(random, shape, kind)
+        value = _random(random, shape, kind, has_whole_range=has_whole_range)
         if (definite or dominant) and _is_square(shape):
             value = _well_conditioned(value, definite=definite)
         if reflects and len(shape.dimensions) < most:
@@ -92,10 +104,22 @@ def _triangles(module: Module) -> dict[int, Callable[[Any], Any]]:
     }
 
 
-def _random(random: np.random.Generator, shape: Shape, kind: str) -> Any:
-    if shape.elements > _DIFFERENT_VALUES:
-        return np.resize(_values(random, shape, kind, (_DIFFERENT_VALUES,)), shape.dimensions)
-    return _values(random, shape, kind, shape.dimensions)
+def _is_defined_for_all_integers(module: Module) -> bool:
+    """Whether integers are values only, and none of them becomes a floating one, which could overflow."""
+    if not module.opcodes <= _DEFINED_FOR_ALL_INTEGERS:
+        return False
+    converts = (instruction for instruction in module.instructions if instruction.opcode == "convert")
+    return all(shape_of(convert.shape).element_type not in _FLOATS for convert in converts)
+
+
+def _random(random: np.random.Generator, shape: Shape, kind: str, *, has_whole_range: bool) -> Any:
+    size = (_DIFFERENT_VALUES,) if shape.elements > _DIFFERENT_VALUES else shape.dimensions
+    if has_whole_range and shape.element_type in _WIDE_INTEGERS:
+        bounds = np.iinfo(dtype_of(shape))
+        value = random.integers(bounds.min, bounds.max, size, bounds.dtype, endpoint=True)
+    else:
+        value = _values(random, shape, kind, size)
+    return np.resize(value, shape.dimensions)
 
 
 def _values(random: np.random.Generator, shape: Shape, kind: str, size: tuple[int, ...]) -> Any:
