@@ -7,7 +7,6 @@ instruction at fault.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NoReturn
 
 
@@ -89,29 +88,44 @@ class NoTruthValue:
         raise TypeError(f"a {name} is neither true nor false: ask isinstance(answer, {name}), or whether it is None")
 
 
-@dataclass(frozen=True)
-class Refusal(NoTruthValue):
+class _Value(NoTruthValue):
+    """Base of values that are equal where their attributes are.
+
+    Without dataclasses, whose import takes twice as long as Python's own start (`hlo-dispatch run`).
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({fields})"
+
+
+class Refusal(_Value):
     """Refusal: why a region stays with XLA."""
 
-    code: str
-    """One of REFUSALS."""
-    sentence: str
-    """The particular case, for a person."""
-    instruction: str = ""
-    """Name of the guilty instruction."""
-
-    def __post_init__(self) -> None:
-        if self.code not in REFUSALS:
-            raise ValueError(f"unknown refusal code {self.code!r}")
+    def __init__(self, code: str, sentence: str, instruction: str = "") -> None:
+        """
+        Args:
+            code: one of REFUSALS.
+            sentence: the particular case, for a person.
+            instruction: name of the guilty instruction.
+        """
+        if code not in REFUSALS:
+            raise ValueError(f"unknown refusal code {code!r}")
+        self.code, self.sentence, self.instruction = code, sentence, instruction
 
     def __str__(self) -> str:
         where = f" (%{self.instruction})" if self.instruction else ""
         return f"{self.code}: {self.sentence}{where}"
 
 
-@dataclass(frozen=True)
-class Unavailable(NoTruthValue):
+class Unavailable(_Value):
     """A vendor library that cannot be used, with the reason and what to do in one sentence."""
 
-    name: str
-    sentence: str
+    def __init__(self, name: str, sentence: str) -> None:
+        self.name, self.sentence = name, sentence
