@@ -31,9 +31,26 @@ def test_the_first_call_of_each_side_does_not_count() -> None:
 def test_the_slower_one_loses_and_a_tie_is_lost() -> None:
     slower, equal = CallTrial(1), CallTrial(1)
     run(slower, [1.0, 1.0], [1.0, 1.5])
-    run(equal, [1.0, 1.0], [1.0, 1.0])
+    run(equal, [1.0] * 4, [1.0] * 4)
     assert slower.is_faster is False
+    assert equal.is_faster is None, "it might be noise"
+    run(equal, [1.0], [1.0])
     assert equal.is_faster is False
+
+
+def test_times_that_overlap_are_no_answer_yet() -> None:
+    """A machine that is busy in half of the calls of both sides, at first in those of the faster one."""
+    trial = CallTrial(5)
+    run(trial, [9.0, 2.0, 2.0, 4.0, 2.0, 2.0], [9.0, 1.0, 4.0, 4.0, 3.0, 1.0])
+    assert trial.is_faster is None
+    run(trial, [2.0, 4.0] * 7, [1.0, 1.0] * 7)
+    assert trial.is_faster is True
+    noisy = CallTrial(5)
+    run(noisy, [9.0] + [2.0, 4.0] * 9, [9.0] + [3.0, 1.5] * 9)
+    assert noisy.is_faster is None
+    run(noisy, [2.0, 4.0], [3.0, 1.5])
+    assert noisy.is_faster is True
+    assert noisy.seconds == (3.0, 2.25)
 
 
 def test_calls_that_nobody_timed_are_repeated() -> None:

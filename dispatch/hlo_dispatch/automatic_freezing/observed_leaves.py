@@ -26,11 +26,8 @@ class ObservedLeaves:
         """Number of a leaf that is not known to be dynamic → the leaf."""
         self._replaceable: set[int] = set()
         self._repeats = 0
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether too little is left that could be static."""
-        return self._references is not None and self._bytes(self._references) < self._smallest
+        self.is_exhausted = False
+        """Whether too little is left that could be static; every call asks, so it is what the latest one found."""
 
     def observe(self, leaves: Sequence[Any]) -> tuple[int, ...]:
         """Compare with the call before; returns the numbers of the static leaves, none as long as that is not known."""
@@ -39,6 +36,7 @@ class ObservedLeaves:
             self._references = {number: weakref.ref(leaf) for number, leaf in candidates}
         else:
             self._repeats = 0 if self._compare(self._references, leaves) else self._repeats + 1
+        self.is_exhausted = self._bytes(self._references) < self._smallest
         is_due = self._repeats >= self._needed and not self.is_exhausted
         return tuple(self._references) if is_due else ()
 

@@ -17,6 +17,8 @@ FIRST_WAIT, SHORTEST_WAIT, LONGEST_WAIT = 1.0, 0.1, 20.0
 """Seconds that a call waits for the one before, as long as no time is known, at least, and at most."""
 _TIMES = 2.0
 """Times the longest call of the trial that a call waits for the one before."""
+_MOST_TIMES_AS_LONG = 4
+"""Times as many samples decide where a median lies within the other side's middle half, as with a busy machine."""
 _MOST_OVERTAKEN = 24
 """Calls that did not become ready in time; the plain program stays then."""
 
@@ -37,7 +39,7 @@ class CallTrial:
     def __init__(self, samples: int) -> None:
         """
         Args:
-            samples: number of times of each side, after a first call that does not count.
+            samples: number of times of each side, after a first call that does not count; more where they overlap.
         """
         self._samples = samples
         self._seconds: tuple[list[float], list[float]] = ([], [])
@@ -58,10 +60,14 @@ class CallTrial:
     @property
     def seconds(self) -> tuple[float | None, float | None]:
         """Median seconds of the plain and of the frozen program; None: not known yet."""
-        if min(map(len, self._seconds)) <= self._samples:
+        count = min(*map(len, self._seconds), self._samples * _MOST_TIMES_AS_LONG + 1) - 1
+        if count < self._samples:
             return None, None
-        plain, frozen = (statistics.median(seconds[1 : self._samples + 1]) for seconds in self._seconds)
-        return plain, frozen
+        sides = [sorted(seconds[1 : count + 1]) for seconds in self._seconds]
+        plain, frozen = map(statistics.median, sides)
+        fast, slow = sorted(sides, key=statistics.median)
+        are_apart = fast[3 * count // 4] < max(plain, frozen) and min(plain, frozen) < slow[count // 4]
+        return (plain, frozen) if are_apart or count == self._samples * _MOST_TIMES_AS_LONG else (None, None)
 
     def begin(self) -> Turn:
         """Begin a call: wait for the one before, though not for long, and choose its side."""
