@@ -11,7 +11,10 @@ from calls import Call, attribute
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import registry
-from hlo_dispatch.vendor.prepacking import WEIGHTS_OPERAND, PrepackedCall, prepacked_call
+from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
+
+WEIGHTS_OPERAND = 1
+"""Which operand of these kernels' calls the weights are."""
 
 
 def written(call: Call) -> dict[str, Any]:

@@ -201,7 +201,8 @@ def disjoint(generator, sizes, kernel, channels, weights_order, dtype="f32") -> 
     return source, weights, Window(tuple(kernel), zeros, zeros, zeros)
 
 
-LAST_WINDOW_THEN_CHANNELS = {1: [2, 0, 1], 2: [2, 3, 0, 1], 3: [2, 3, 4, 0, 1]}
+ORDERS = {space: ([*range(2, space + 2), 0, 1], None, [*range(2, space + 2), 1, 0]) for space in (1, 2, 3)}
+"""Of weights; in the first one the last window dimension and the channels lie behind one another."""
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
@@ -215,20 +216,19 @@ LAST_WINDOW_THEN_CHANNELS = {1: [2, 0, 1], 2: [2, 3, 0, 1], 3: [2, 3, 4, 0, 1]}
 )  # fmt: skip
 def test_windows_that_do_not_overlap(sizes, kernel, channels, dtype):
     generator = np.random.default_rng(4)
-    orders = LAST_WINDOW_THEN_CHANNELS[len(sizes)], None, [*range(2, len(sizes) + 2), 1, 0]
-    for order, reverse in itertools.product(orders, (False, True)):
+    for order, reverse in itertools.product(ORDERS[len(sizes)], (False, True)):
         check((*disjoint(generator, sizes, kernel, channels, order, dtype), reverse), dtype)
 
 
 def test_windows_that_do_not_overlap_are_one_product():
     """Columns of the last window dimension and the channels in one: the deconvolution has three of sixteen lanes."""
     generator = np.random.default_rng(5)
-    call = deconvolution_call(*disjoint(generator, (3, 3), (16, 16), (40, 3), LAST_WINDOW_THEN_CHANNELS[2]))
+    call = deconvolution_call(*disjoint(generator, (3, 3), (16, 16), (40, 3), ORDERS[2][0]))
     planned = kernels.plan(call.name, call.spec)
     assert not isinstance(planned, Refusal)
     assert "matmul" in planned.implementation
     # Positions behind the last window: zeros, which no product writes.
-    source, weights, window = disjoint(generator, (3, 3), (4, 4), (8, 3), LAST_WINDOW_THEN_CHANNELS[2])
+    source, weights, window = disjoint(generator, (3, 3), (4, 4), (8, 3), ORDERS[2][0])
     wider = Window(window.strides, window.dilations, window.low, (0, -3))
     planned = kernels.plan(call.name, deconvolution_call(source, weights, wider).spec)
     assert isinstance(planned, Refusal) or "matmul" not in planned.implementation

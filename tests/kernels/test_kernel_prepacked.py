@@ -93,6 +93,16 @@ def test_any_bf16_deconvolution(case) -> None:
     check_deconvolution(case, "bf16")
 
 
+@pytest.mark.any_avx512
+@pytest.mark.parametrize("order", deconvolutions.ORDERS[2])
+def test_windows_that_do_not_overlap(order) -> None:
+    """Weights of a product of several dimensions, in the layout that its blocks have."""
+    generator = np.random.default_rng(6)
+    for sizes, kernel, channels in (((3, 5), (4, 4), (40, 3)), ((1, 2), (2, 3), (17, 16))):
+        case = (*deconvolutions.disjoint(generator, sizes, kernel, channels, order), False)
+        check_deconvolution(case, "f32")
+
+
 def check_product(case, dtype: str) -> None:
     call, source, weights, bias = case
     left, right = source.values.astype(np.float64), weights.values.astype(np.float64)
