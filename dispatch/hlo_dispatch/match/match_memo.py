@@ -21,8 +21,9 @@ from hlo_dispatch.match.epilogue.steps import Chain
 from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.match.match import Match
 
-RECORDED_FROM = 2
-"""Anchor ops of one kind that are matched before one is recorded, which takes twice the time: most repeat or never."""
+RECORDED_FROM = 6
+"""Anchor ops of one kind that are matched before one is recorded: that takes as long as three matches that are made of
+an equal one save, so that programs with few equal layers pay nothing, and those with many little."""
 MOST_RECORDED = 6
 """Traces of one kind: where that many differ, others will, too."""
 _MOST_KINDS = 20_000
