@@ -18,6 +18,12 @@ def keep_signals() -> object:
     That is what changed to a handler in a library that was loaded meanwhile, or in the life of an earlier such object.
     """
 
+def load_svml(path: str | PathLike[str], /) -> tuple[str, str]:
+    """Open SVML for this process, whose functions of vectors kernels may call then; returns its version and runtime.
+
+    ImportError says what is wrong with it.
+    """
+
 def load_onemkl(path: str | PathLike[str], /) -> tuple[str, str]:
     """Open oneMKL for this process, whose BLAS and LAPACK kernels may call then, and return its version and runtime.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.process.native import native
-from hlo_dispatch.vendor.libraries import mkl, onednn
+from hlo_dispatch.vendor.libraries import mkl, onednn, svml
 
 
 def library_path() -> Path:
@@ -52,7 +52,7 @@ def native_paths() -> dict[str, Path | str]:
         "cmake": cmake_path(),
         "xla_include": _xla_headers(),
     }
-    for name, library in (("onednn", onednn()), ("onemkl", mkl())):
+    for name, library in (("onednn", onednn()), ("onemkl", mkl()), ("svml", svml())):
         found[name] = "" if isinstance(library, Unavailable) else library.path
     return found
 

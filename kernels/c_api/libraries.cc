@@ -14,6 +14,7 @@
 #include "hlo_dispatch/kernels.h"
 #include "onednn/library.h"
 #include "onemkl/library.h"
+#include "svml/library.h"
 
 using hlo_dispatch::Failure;
 using hlo_dispatch::FailureKind;
@@ -35,6 +36,11 @@ const SharedObject& OnednnFile() {
 
 const SharedObject& OnemklFile() {
   static const auto* file = new SharedObject{"libmkl_rt.so.3", "HLO_DISPATCH_MKL_LIBRARY"};
+  return *file;
+}
+
+const SharedObject& SvmlFile() {
+  static const auto* file = new SharedObject{"libsvml.so", "HLO_DISPATCH_SVML_LIBRARY"};
   return *file;
 }
 
@@ -65,6 +71,8 @@ std::string LoadForHost(const std::string& name) {
     error = hlo_dispatch_load_onednn(nullptr, /*bind_threads=*/0, nullptr);
   } else if (name == hlo_dispatch::kMklName) {
     error = hlo_dispatch_load_onemkl(nullptr, nullptr);
+  } else if (name == hlo_dispatch::kSvmlName) {
+    error = hlo_dispatch_load_svml(nullptr, nullptr);
   } else {
     return "a host without Python has to offer it: hlo_dispatch_offer_scipy()";
   }
@@ -97,6 +105,15 @@ hlo_dispatch_error* hlo_dispatch_load_onemkl(const char* path, hlo_dispatch_load
     const auto& library = hlo_dispatch::onemkl::Load(Found(path, OnemklFile()));
     if (loaded == nullptr) return;
     *loaded = {library.path.c_str(), library.version.c_str(), library.runtime.c_str(), ""};
+  });
+}
+
+hlo_dispatch_error* hlo_dispatch_load_svml(const char* path, hlo_dispatch_loaded* loaded) {
+  return Guarded([&] {
+    const SignalHandlerGuard guard;
+    const auto& library = hlo_dispatch::svml::Load(Found(path, SvmlFile()));
+    if (loaded == nullptr) return;
+    *loaded = {library.path.c_str(), library.version.c_str(), "its caller's threads", ""};
   });
 }
 

@@ -25,6 +25,7 @@ struct Vendor {
 inline constexpr Vendor kMkl{kMklName, "onemkl"};
 inline constexpr Vendor kScipy{kScipyName, "scipy"};
 inline constexpr Vendor kOwn{kOwnName, "blocked", &kAvx512};
+inline constexpr Vendor kSvml{kSvmlName, "svml"};
 // What any processor computes, each as fast as it can.
 inline constexpr Vendor kOwnEverywhere{kOwnName, "own"};
 inline constexpr Vendor kOneDnn{"oneDNN", "onednn"};

@@ -65,6 +65,15 @@ void Provider::OfferScipy(std::map<std::string, void*> functions, const std::str
   Offered().emplace(kScipyName, std::move(provider));
 }
 
+void Provider::OfferHandle(const std::string& name, void* handle, const std::string& version) {
+  std::unique_ptr<Provider> provider(new Provider());
+  provider->name_ = name;
+  provider->version_ = version;
+  provider->handle_ = handle;
+  std::lock_guard<std::mutex> lock(mutex);
+  Offered().emplace(name, std::move(provider));
+}
+
 void Provider::CheckVersion(const std::string& planned) const {
   if (planned == version_) return;
   Unavailable("this executable was planned for " + name_ + " " + planned + ", but " + name_ + " " + version_ +

@@ -13,6 +13,7 @@ namespace hlo_dispatch {
 
 inline constexpr char kMklName[] = "oneMKL";
 inline constexpr char kScipyName[] = "SciPy";
+inline constexpr char kSvmlName[] = "SVML";
 inline constexpr char kOwnName[] = "hlo-dispatch";
 
 // Counts up when results or speed of any code of our own change, copies for oneDNN included.
@@ -27,10 +28,12 @@ class Provider {
   // Offering one again is harmless.
   static void OfferMkl(const std::string& path, const std::string& version);
   static void OfferScipy(std::map<std::string, void*> functions, const std::string& version);
+  // A library that has C functions only, by dlopen's handle.
+  static void OfferHandle(const std::string& name, void* handle, const std::string& version);
 
   const std::string& name() const { return name_; }
   const std::string& version() const { return version_; }
-  bool is_mkl() const { return handle_ != nullptr; }
+  bool is_mkl() const { return name_ == kMklName; }
   bool is_own() const { return is_own_; }
 
   // The routine's address; throws Failure(kUnsupported) where the provider lacks it.
@@ -39,7 +42,7 @@ class Provider {
     return reinterpret_cast<Function>(Find(prefix + routine));
   }
 
-  // A C function of oneMKL's that is no Fortran routine; throws likewise.
+  // A C function of the library's, no Fortran routine; throws likewise.
   template <typename Function>
   Function Symbol(const std::string& name) const {
     return reinterpret_cast<Function>(FindSymbol(name));

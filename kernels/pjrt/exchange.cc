@@ -88,6 +88,7 @@ void Load(const Rewriting& rewriting) {
   if (!rewriting.onednn.empty())
     Check(hlo_dispatch_load_onednn(rewriting.onednn.c_str(), rewriting.binds_onednn, nullptr));
   if (!rewriting.onemkl.empty()) Check(hlo_dispatch_load_onemkl(rewriting.onemkl.c_str(), nullptr));
+  if (!rewriting.svml.empty()) Check(hlo_dispatch_load_svml(rewriting.svml.c_str(), nullptr));
 }
 
 // Puts the dispatched executable in place of the one that the arguments have. Whether it did; throws a sentence.

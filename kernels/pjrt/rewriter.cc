@@ -243,7 +243,13 @@ Rewriting Rewriter::Ask(std::string_view module) {
   // The module, then lines about libraries.
   const std::string lines = bytes.substr(message.size);
   bytes.resize(message.size);
-  return {true, "", std::move(bytes), Line(lines, "onednn"), Line(lines, "onemkl"), Line(lines, "onednn_bound") == "1"};
+  return {true,
+          "",
+          std::move(bytes),
+          Line(lines, "onednn"),
+          Line(lines, "onemkl"),
+          Line(lines, "svml"),
+          Line(lines, "onednn_bound") == "1"};
 }
 
 }  // namespace hlo_dispatch::pjrt

@@ -16,7 +16,7 @@ struct Rewriting {
   std::string failure;  // why it is not; empty where nothing is to be dispatched
   std::string module;
   // The vendors' libraries that the calls were planned for; empty: none.
-  std::string onednn, onemkl;
+  std::string onednn, onemkl, svml;
   bool binds_onednn = false;  // each thread of it to a processor
 };
 

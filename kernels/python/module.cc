@@ -35,6 +35,15 @@ Owned LoadOnemkl(PyObject* given) {
   return Checked(Py_BuildValue("(ss)", loaded.version, loaded.runtime));
 }
 
+Owned LoadSvml(PyObject* given) {
+  PyObject* path = nullptr;
+  if (!PyUnicode_FSConverter(given, &path)) throw PythonError();
+  const Owned owned(path);
+  hlo_dispatch_loaded loaded;
+  Check(hlo_dispatch_load_svml(PyBytes_AsString(path), &loaded));
+  return Checked(Py_BuildValue("(ss)", loaded.version, loaded.runtime));
+}
+
 PyObject* load_in_python = nullptr;  // set once, under Python's lock
 
 // Called by any thread, with or without the GIL.
@@ -260,6 +269,9 @@ PyMethodDef methods[] = {
     {"load_with", Python<LoadWith>, METH_O,
      "load_with(function): function(name of a library) loads it and returns why not, or ''; called when an executable "
      "first needs it. The first function given stays."},
+    {"load_svml", Python<LoadSvml>, METH_O,
+     "load_svml(path) -> (version, runtime): opens SVML for this process; its functions of vectors can be called "
+     "then."},
     {"load_onemkl", Python<LoadOnemkl>, METH_O,
      "load_onemkl(path) -> (version, runtime): opens oneMKL for this process; its BLAS and LAPACK can be called then."},
     {"offer_scipy", Python<OfferScipy>, METH_VARARGS,

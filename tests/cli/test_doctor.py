@@ -71,7 +71,7 @@ def test_paths_for_hosts_without_python(run):
     done = run("doctor", "--paths")
     assert done.returncode == 0, done.stderr
     paths = dict(line.split("=", 1) for line in done.stdout.decode().splitlines())
-    assert list(paths) == ["library", "pjrt_plugin", "include", "cmake", "xla_include", "onednn", "onemkl"]
+    assert list(paths) == ["library", "pjrt_plugin", "include", "cmake", "xla_include", "onednn", "onemkl", "svml"]
     assert Path(paths["library"]).name == "libhlo_dispatch_kernels.so"
     assert Path(paths["pjrt_plugin"]).is_file()
     assert (Path(paths["include"]) / "hlo_dispatch" / "kernels.h").is_file()
@@ -79,6 +79,7 @@ def test_paths_for_hosts_without_python(run):
     assert (Path(paths["xla_include"]) / "xla" / "ffi" / "api" / "ffi.h").is_file()
     assert Path(paths["onednn"]).name == "libdnnl.so.3"
     assert Path(paths["onemkl"]).is_file()
+    assert Path(paths["svml"]).name == "libsvml.so"
 
 
 def test_paths_of_what_is_missing_are_empty(run, tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import family_attention
+import family_elementwise
 import family_recurrent
 import numpy as np
 import onednn_meaning
@@ -54,6 +55,8 @@ def _pairs(
     if call.name == "onednn.recurrent":
         tolerance = 1e-4 if said["weights_type"] == said["src_type"] == "f32" else 5e-2
         return family_recurrent.pairs(said, given, results, placed), tolerance
+    if call.name == "svml.elementwise":
+        return family_elementwise.pairs(said, given, results, placed), 1e-5
     if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.")):
         # Members of call groups are in f32.
         is_precise = said.get("src_type", "f32") == said.get("dst_type", "f32") == "f32"

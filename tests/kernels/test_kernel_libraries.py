@@ -54,7 +54,9 @@ def test_this_environments_libraries():
     assert not isinstance(mkl, Unavailable), mkl
     assert mkl.version.startswith("20")
     assert mkl.runtime in ("tbb", "sequential")
-    assert libraries.survey() == {"oneDNN": onednn, "oneMKL": mkl, "SciPy": libraries.scipy()}
+    assert libraries.survey() == {
+        "oneDNN": onednn, "oneMKL": mkl, "SciPy": libraries.scipy(), "SVML": libraries.svml(),
+    }  # fmt: skip
 
 
 def test_nothing_is_loaded_by_importing():

@@ -19,6 +19,7 @@ from hlo_dispatch.autotune.extract.trip_count_reduction import ASSUMED_TRIPS
 from hlo_dispatch.autotune.run.running_time import RunningTimes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.match.elementwise.finder import SLOW_OPCODES
 from hlo_dispatch.match.equal_matches import once_for_equal_matches
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS
@@ -33,7 +34,7 @@ CALL_SECONDS = 1.5e-6
 
 A constant, because the estimate is one: both are in units of `run/running_time.py`. Nor has a call one cost: among 64
 calls in a row it was 0.4 µs (two cores of an AMD EPYC), between two of XLA's parallel loops 35 µs."""
-_REGIONS = MAY_BE_ANCHORS | {"custom-call", "fft", "sort"}
+_REGIONS = MAY_BE_ANCHORS | {"custom-call", "fft", "sort"} | SLOW_OPCODES
 FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 """Classes of footprints in bytes: from a core's own cache to more than the last-level cache."""
 

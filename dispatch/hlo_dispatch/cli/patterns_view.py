@@ -18,6 +18,7 @@ from hlo_dispatch.pattern.table import (
     AnchorKind,
     Attention,
     Binary,
+    Elementwise,
     EltwiseBinding,
     KernelBinding,
     Numerics,
@@ -27,13 +28,14 @@ from hlo_dispatch.pattern.table import (
 )
 from hlo_dispatch.report.terminal import console, make_table, row
 
-Entry = Activation | AnchorKind | Attention | Binary | KernelBinding | Pattern | Recurrent | Routine
+Entry = Activation | AnchorKind | Attention | Binary | Elementwise | KernelBinding | Pattern | Recurrent | Routine
 
 KINDS = {
     Pattern: "pattern",
     AnchorKind: "anchor",
     Attention: "attention",
     Recurrent: "recurrent layer",
+    Elementwise: "elementwise region",
     Routine: "routine",
     Activation: "activation",
     Binary: "binary",
@@ -42,9 +44,10 @@ KINDS = {
 
 
 def entries(table: Table) -> Iterator[Entry]:
-    """All entries of the table: attention, recurrent layers, patterns, anchors, epilogue steps, and kernels."""
+    """All entries of the table: regions that a kernel computes as a whole, patterns, anchors, epilogue steps, kernels."""
     yield from table.attentions
     yield from table.recurrents
+    yield from table.elementwise
     yield from table.patterns
     yield from table.anchors.values()
     yield from table.routines
@@ -96,7 +99,7 @@ def _becomes(entry: Entry) -> str:
             return f"binary {entry.algorithm}"
         case AnchorKind():
             return " or ".join((entry.kernel, *entry.alternative_kernels))
-        case Pattern() | Attention() | Recurrent():
+        case Pattern() | Attention() | Elementwise() | Recurrent():
             return entry.kernel
         case Routine():
             return " or ".join(entry.kernels)
@@ -137,7 +140,7 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
         case Attention():
             yield "score steps", _pairs({kind: step.formula for kind, step in entry.score_steps.items()})
             yield from _tolerances(entry.numerics)
-        case Recurrent():
+        case Elementwise() | Recurrent():
             yield from _tolerances(entry.numerics)
         case Pattern():
             yield from _pattern_details(entry)

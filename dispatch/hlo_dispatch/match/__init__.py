@@ -3,6 +3,7 @@
 `matcher.py` starts at anchor ops: `anchors/` normalizes the instruction into a kernel's terms for the first table
 entry that takes its types, and `epilogue/` follows the elementwise chain behind it as far as that entry allows.
 `attention/` finds two products with a softmax between them, `recurrent/` loops over the steps of recurrent layers,
+`elementwise/` regions around slow functions,
 `structural/` matches patterns that are written as expressions, `routines/` matches library calls of JAX (LAPACK, FFT)
 and products of factors. `match.py` is what all of them find, and all that later packages know of it; `fused_anchor.py`
 is an anchor op's part of it, `described_view.py` an operand in a call's attributes. Equal anchor ops are matched once:

@@ -2,7 +2,7 @@
 
 Of two overlapping matches, the one that covers more instructions wins. The order is therefore: attention, which covers
 two products and a softmax; patterns that cover at least as much as every anchor's match they overlap; anchors; the
-outweighed patterns whose instructions no other match owns.
+outweighed patterns whose instructions no other match owns; elementwise regions of what is left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.finder import AttentionFinder
+from hlo_dispatch.match.elementwise.finder import ElementwiseFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.recurrent.finder import RecurrentFinder
@@ -77,6 +78,7 @@ def plan_computation(
     routines: RoutineFinder,
     attentions: AttentionFinder,
     recurrents: RecurrentFinder,
+    elementwise: ElementwiseFinder,
     decide_on: Callable[[Match], Decision],
     *,
     prefetched: Callable[[Match], Match | None] | None = None,
@@ -100,6 +102,7 @@ def plan_computation(
     outweighed = planner.plan_patterns([match for match in found.matches if not set(match.covered) <= attention_nodes])
     planner.plan_anchors()
     planner.plan_unconflicted(outweighed)
+    planner.plan_elementwise(elementwise)
     if query_glue_support is not None:
         planner.plan_glue_ops(query_glue_support)
     return planner.plan
@@ -215,6 +218,14 @@ class _Planner:
                 sentence = f"{match.name}: another match has %{conflict.name}"
                 refusal = Refusal("outranked", sentence, match.output.name)
                 self.plan.decisions[match.output] = match, Decision(None, sentence, refusal)
+
+    def plan_elementwise(self, finder: ElementwiseFinder) -> None:
+        """Decide on the elementwise regions of what no other match owns; the others have them as parts."""
+        ownership = self._ownership
+        found = list(finder.find(self.plan.graph, ownership.owned.__contains__, ownership.materialized.__contains__))
+        for match in found:
+            if ownership.unmaterialized_operand(match) is None and ownership.conflict(match) is None:
+                self._decide(match.output, match)
 
     def plan_glue_ops(self, support_query: KernelSupportQuery) -> None:
         """Dispatch glue ops, which would otherwise split call groups."""

@@ -13,6 +13,7 @@ from typing import Protocol
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.finder import AttentionFinder
+from hlo_dispatch.match.elementwise.finder import ElementwiseFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
@@ -62,6 +63,7 @@ class Planner:
     routines: RoutineFinder
     attentions: AttentionFinder
     recurrents: RecurrentFinder
+    elementwise: ElementwiseFinder
     support_query: KernelSupportQuery
     matcher: Callable[[FlatGraph, Table, EpilogueFinder, Machine], Matcher] = Matcher
     decide: Decide = decide
@@ -80,12 +82,14 @@ class Planner:
             routines=RoutineFinder(table),
             attentions=AttentionFinder(table),
             recurrents=RecurrentFinder(table),
+            elementwise=ElementwiseFinder(table),
             support_query=VendorSupportQuery(table),
         )
 
     def may_match(self, opcodes: Set[str]) -> bool:
         """Whether a module of these opcodes can contain a match."""
-        return not opcodes.isdisjoint(MAY_BE_ANCHORS | self.routines.opcodes) or self.patterns.may_match(opcodes)
+        starting = MAY_BE_ANCHORS | self.routines.opcodes | self.elementwise.opcodes
+        return not opcodes.isdisjoint(starting) or self.patterns.may_match(opcodes)
 
     def plan(
         self,
@@ -116,7 +120,8 @@ class Planner:
 
         matcher = self.matcher(graph, self.table, self.finder, self.machine)
         return plan_computation(
-            graph, matcher, self.patterns, self.routines, self.attentions, self.recurrents, decide_on,
+            graph, matcher, self.patterns, self.routines, self.attentions, self.recurrents, self.elementwise,
+            decide_on,
             prefetched=prefetched,
             query_glue_support=self.support_query if strategy.dispatches_all and groups_calls() else None,
         )  # fmt: skip

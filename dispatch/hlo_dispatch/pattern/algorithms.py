@@ -69,7 +69,7 @@ def binary_meaning(formula: str) -> Formula:
 MAX_POST_OPS = 32
 """Maximum number of post-ops of a oneDNN primitive."""
 
-LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked", "own")
+LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "svml", "scipy", "blocked", "own")
 
 DTYPES: tuple[str, ...] = ("f32", "bf16", "f16")
 

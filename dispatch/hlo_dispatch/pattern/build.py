@@ -22,6 +22,7 @@ from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.op_kinds import (
     ANCHOR_OPCODES,
     ATTENTION_KERNELS,
+    ELEMENTWISE_KERNELS,
     FORMER_OP_KINDS,
     INTEGER_TYPES,
     OP_KINDS,
@@ -35,6 +36,7 @@ from hlo_dispatch.pattern.schema import (
     AnchorEntry,
     AttentionEntry,
     BinaryEntry,
+    ElementwiseEntry,
     Eltwise,
     Epilogues,
     KernelEntry,
@@ -47,6 +49,7 @@ from hlo_dispatch.pattern.table import (
     AnchorKind,
     Attention,
     Binary,
+    Elementwise,
     EltwiseBinding,
     KernelBinding,
     Numerics,
@@ -280,6 +283,17 @@ class Builder:
             self._one_of((*path, "numerics", dtype), dtype, DTYPES, "element type")
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Recurrent(
+            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
+        )  # fmt: skip
+
+    def elementwise(self, name: str, entry: ElementwiseEntry, kernels: Iterable[str]) -> Elementwise:
+        path: Keys = ("elementwise", name)
+        self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
+        self._one_of((*path, "kernel"), entry.kernel, ELEMENTWISE_KERNELS, "elementwise kernel")
+        for dtype in entry.numerics:
+            self._one_of((*path, "numerics", dtype), dtype, (*DTYPES, "f64"), "element type")
+        numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
+        return Elementwise(
             name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
         )  # fmt: skip
 

@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, AnchorKind, Attention, Binary, KernelBinding, Recurrent, Table
+from hlo_dispatch.pattern.table import (
+    Activation,
+    AnchorKind,
+    Attention,
+    Binary,
+    Elementwise,
+    KernelBinding,
+    Recurrent,
+    Table,
+)
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.build import Builder
     from hlo_dispatch.pattern.schema import TableFile
 
-_Single = TypeVar("_Single", Attention, Recurrent)
+_Single = TypeVar("_Single", Attention, Elementwise, Recurrent)
 
 TablePath = str | os.PathLike[str]
 TABLES_VARIABLE = "HLO_DISPATCH_TABLES"
@@ -105,6 +114,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         tuple(b.routine(name, entry, kernels, routines) for b, file in files for name, entry in file.routines.items()),
         _the_only([b.attention(name, e, kernels) for b, file in files for name, e in file.attentions.items()]),
         _the_only([b.recurrent(name, e, kernels) for b, file in files for name, e in file.recurrents.items()]),
+        _the_only([b.elementwise(name, e, kernels) for b, file in files for name, e in file.elementwise.items()]),
         digest.hexdigest(),
     )
 
@@ -135,6 +145,7 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
             "routines",
             "attentions",
             "recurrents",
+            "elementwise",
         ):
             for name in getattr(file, section):
                 location = builder.source.key_location((section, name))

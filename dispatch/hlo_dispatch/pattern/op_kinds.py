@@ -160,5 +160,8 @@ QUANTIZED_WEIGHT_TYPES = frozenset(("s4", "s8"))
 ATTENTION_KERNELS = ("own.attention",)
 """Kernels for attention."""
 
+ELEMENTWISE_KERNELS = ("svml.elementwise",)
+"""Kernels for regions of elementwise instructions."""
+
 RECURRENT_KERNELS = ("onednn.recurrent",)
 """Kernels for recurrent layers."""

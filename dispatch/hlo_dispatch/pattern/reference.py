@@ -83,6 +83,8 @@ def reference() -> str:
         _keys(schema.AttentionEntry),
         "### `recurrents: {name: ...}`\n",
         _keys(schema.RecurrentEntry),
+        "### `elementwise: {name: ...}`\n",
+        _keys(schema.ElementwiseEntry),
     ]
     return "\n".join(parts)
 

@@ -202,6 +202,15 @@ class RecurrentEntry(_Entry):
     origin: Text = Field(description="who computes it, and in which model")
 
 
+class ElementwiseEntry(_Entry):
+    formula: Text = Field(description="what it computes, for people")
+    kernel: KernelName = Field(description="the kernel that computes it, svml.elementwise")
+    numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
+        description="per element type of the result"
+    )
+    origin: Text = Field(description="who computes it, and in which model")
+
+
 class TableFile(_Entry):
     version: Annotated[int, Field(ge=1, le=1)] = Field(description="1, the version of the language")
     activations: dict[Name, ActivationEntry] = Field({}, description="functions of one variable")
@@ -213,3 +222,6 @@ class TableFile(_Entry):
     routines: dict[Name, RoutineEntry] = Field({}, description="library calls and transforms that a kernel computes")
     attentions: dict[Name, AttentionEntry] = Field({}, description="a softmax between two products")
     recurrents: dict[Name, RecurrentEntry] = Field({}, description="a loop over the steps of a recurrent layer")
+    elementwise: dict[Name, ElementwiseEntry] = Field(
+        {}, description="elementwise instructions around functions that XLA computes number by number"
+    )

@@ -236,6 +236,11 @@ class Recurrent(_RegionKind):
 
 
 @dataclass(frozen=True)
+class Elementwise(_RegionKind):
+    """The elementwise entry: instructions around slow functions, and the kernel that computes them together."""
+
+
+@dataclass(frozen=True)
 class Table:
     """The content of all shipped and user's files."""
 
@@ -250,6 +255,7 @@ class Table:
     routines: tuple[Routine, ...]
     attentions: tuple[Attention, ...]
     recurrents: tuple[Recurrent, ...]
+    elementwise: tuple[Elementwise, ...]
     fingerprint: str = field(repr=False)
     """Changes whenever any byte of any source does; part of every cache key."""
 

@@ -10,6 +10,7 @@ from hlo_dispatch.selection.decide import policy_or_default
 from hlo_dispatch.vendor import libraries
 from hlo_dispatch.vendor.onednn import ONEDNN
 from hlo_dispatch.vendor.onemkl import ONEMKL
+from hlo_dispatch.vendor.svml import SVML
 
 _POLICY = "measure"
 """Default policy."""
@@ -34,7 +35,7 @@ def answer(channel: Channel, module: bytes, verification: Verification) -> None:
 def _libraries(module: bytes) -> str:
     """The vendors' libraries that a module calls, as lines for the plugin, which has to load the same."""
     lines: list[str] = []
-    for name, description in (("onednn", ONEDNN), ("onemkl", ONEMKL)):
+    for name, description in (("onednn", ONEDNN), ("onemkl", ONEMKL), ("svml", SVML)):
         library = libraries.loaded(description.name) if f"hlo_dispatch.{name}.".encode() in module else None
         if library is not None and not isinstance(library, Unavailable):
             lines += [f"{name}={library.path}", f"{name}_bound={int(library.bound)}"]

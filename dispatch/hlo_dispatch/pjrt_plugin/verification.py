@@ -17,6 +17,7 @@ from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.vendor import libraries
 from hlo_dispatch.vendor.onednn import ONEDNN
 from hlo_dispatch.vendor.onemkl import ONEMKL
+from hlo_dispatch.vendor.svml import SVML
 
 SECONDS = 60.0
 """Longest time of one verification; a program that runs longer stays with stock."""
@@ -88,7 +89,7 @@ class Verification:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = os.environ | {"HLO_DISPATCH_POLICY": "never"}
-        for description in (ONEDNN, ONEMKL):
+        for description in (ONEDNN, ONEMKL, SVML):
             library = libraries.loaded(description.name)
             if not isinstance(library, Unavailable):
                 environment[description.variable] = str(library.path)

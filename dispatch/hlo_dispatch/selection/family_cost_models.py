@@ -13,7 +13,7 @@ from hlo_dispatch.match.anchors.convolution_spec import DIRECT_CONVOLUTION_KERNE
 from hlo_dispatch.match.match import FOLDED, FULL_MATCH, Match, Variant
 from hlo_dispatch.pattern.op_kinds import MAY_BE_GLUE_OPS
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import AnchorKind, Attention, Recurrent, Routine
+from hlo_dispatch.pattern.table import AnchorKind, Attention, Elementwise, Recurrent, Routine
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.cost_model import (
     GEMV_KERNEL,
@@ -24,6 +24,7 @@ from hlo_dispatch.selection.cost_model import (
     is_worth_dispatching,
     is_worth_folding,
 )
+from hlo_dispatch.selection.elementwise_cost_model import LEAST_NANOSECONDS_SAVED, nanoseconds_saved
 from hlo_dispatch.selection.linear_algebra_cost_model import by_expected_speed, is_worth_calling_library
 
 # `python -m bench.recurrent --policy always --lengths 64 --cells lstm24 lstm64 lstm96 lstm128 lstm256`, frozen over
@@ -110,12 +111,24 @@ class _RecurrentCostModel(CostModel):
         return True, f"XLA runs {steps} steps of several loops over {rows} rows; one call computes them all"
 
 
+class _ElementwiseCostModel(CostModel):
+    def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """XLA calls a function for each number; other instructions cost the kernel more, since it reads and writes its
+        blocks for each."""
+        elements = match.output.shape.elements
+        saved = sum(nanoseconds_saved(node) for node in match.covered) * elements
+        if saved < LEAST_NANOSECONDS_SAVED:
+            return False, f"what vectors save on {elements:,} elements does not pay for a call"
+        return True, f"XLA computes these functions number by number, the kernel in vectors, {elements:,} times"
+
+
 _COST_MODELS: dict[type[Any], CostModel] = {
     AnchorKind: AnchorCostModel(),
     Pattern: _PatternCostModel(),
     Routine: _RoutineCostModel(),
     Attention: _AttentionCostModel(),
     Recurrent: _RecurrentCostModel(),
+    Elementwise: _ElementwiseCostModel(),
 }
 
 

@@ -17,9 +17,10 @@ from hlo_dispatch.vendor.onednn import ONEDNN
 from hlo_dispatch.vendor.onemkl import ONEMKL
 from hlo_dispatch.vendor.own_code import OWN
 from hlo_dispatch.vendor.scipy_lapack import SCIPY
+from hlo_dispatch.vendor.svml import SVML
 
 # The order is part of the keys of measurements: a different one invalidates them all.
-DESCRIPTIONS: dict[str, Description] = {library.name: library for library in (OWN, ONEDNN, ONEMKL, SCIPY)}
+DESCRIPTIONS: dict[str, Description] = {library.name: library for library in (OWN, ONEDNN, ONEMKL, SCIPY, SVML)}
 
 
 def loaded(name: str) -> Library | Unavailable:
@@ -55,6 +56,11 @@ def mkl() -> Library | Unavailable:
 def scipy() -> Library | Unavailable:
     """The BLAS and LAPACK inside SciPy."""
     return loaded(SCIPY.name)
+
+
+def svml() -> Library | Unavailable:
+    """The process's SVML."""
+    return loaded(SVML.name)
 
 
 def own() -> Library | Unavailable:

@@ -5,7 +5,7 @@
  * A host that runs rewritten modules needs three calls:
  *
  *   hlo_dispatch_load_onednn(NULL, 0, NULL)         the library that the calls were planned for
- *   hlo_dispatch_load_onemkl(NULL, NULL)            where a module calls that one
+ *   hlo_dispatch_load_onemkl(NULL, NULL)            where a module calls that one, or hlo_dispatch_load_svml
  *   hlo_dispatch_register(api, "Host")              before an executable is compiled or loaded
  *
  * Every function may be called by any thread. One that can fail returns an error that the caller frees, or NULL; no
@@ -58,8 +58,8 @@ HLO_DISPATCH_EXPORT void hlo_dispatch_error_free(hlo_dispatch_error* error); /* 
 
 /* Vendor libraries. Each is loaded once, with what it needs from beside it, and stays. Loading the same file again does
  * nothing. Where `path` is NULL a file is looked for: the one that the environment names (HLO_DISPATCH_ONEDNN_LIBRARY,
- * HLO_DISPATCH_MKL_LIBRARY), one beside this library, one where pip puts it when it has installed this library, and
- * whatever the system's loader finds. The process's signal handlers stay as they are. A oneDNN built for SYCL runs over
+ * HLO_DISPATCH_MKL_LIBRARY, HLO_DISPATCH_SVML_LIBRARY), one beside this library, one where pip puts it when it has
+ * installed this library, and whatever the system's loader finds. The process's signal handlers stay as they are. A oneDNN built for SYCL runs over
  * TBB where that was tested; HLO_DISPATCH_ONEDNN_RUNTIME, sycl or tbb, demands one of them.
  *
  * `bind_threads` other than 0: each of oneDNN's threads has a processor to itself, where it runs over SYCL; measured to
@@ -75,13 +75,14 @@ typedef struct {
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_load_onednn(const char* path, int bind_threads,
                                                                  hlo_dispatch_loaded* loaded);
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_load_onemkl(const char* path, hlo_dispatch_loaded* loaded);
+HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_load_svml(const char* path, hlo_dispatch_loaded* loaded);
 /* The BLAS and LAPACK inside SciPy, by address: `names` as Fortran has them, such as spotrf. */
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_offer_scipy(const char* const* names, void* const* addresses,
                                                                  size_t count, const char* version);
 
-/* Says how a library is loaded that an executable needs and that is not loaded yet ("oneDNN", "oneMKL", "SciPy").
- * `load` calls `fail`, with a sentence and the `why` that it was given, where that cannot be done. Without one, oneDNN
- * and oneMKL are looked for as with a path of NULL. */
+/* Says how a library is loaded that an executable needs and that is not loaded yet ("oneDNN", "oneMKL", "SVML", "SciPy").
+ * `load` calls `fail`, with a sentence and the `why` that it was given, where that cannot be done. Without one, oneDNN,
+ * oneMKL and SVML are looked for as with a path of NULL. */
 typedef void (*hlo_dispatch_fail)(void* why, const char* sentence);
 typedef void (*hlo_dispatch_loader)(const char* library, hlo_dispatch_fail fail, void* why);
 HLO_DISPATCH_EXPORT void hlo_dispatch_load_with(hlo_dispatch_loader load);

@@ -43,7 +43,7 @@ NANOSECONDS_PER_LIBRARY_CALL = 1000.0
 _SLICES = frozenset(("slice", "dynamic-slice", "gather"))
 # With the work per element: transcendental functions take 10 to 20 operations.
 _COSTLY: dict[str, int] = dict.fromkeys(
-    "exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10
+    "atan2 cbrt exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10
 )
 
 
