@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 ADDED = Path(__file__).with_name("recipe")
 # Of the libraries' folders: how they are opened.
 KEPT_SOURCES = (
-    "onemkl/library.cc", "onednn/library.cc", "onednn/engine.cc", "onednn/native_engine.cc",
+    "onemkl/library.cc", "svml/library.cc", "onednn/library.cc", "onednn/engine.cc", "onednn/native_engine.cc",
     "onednn/abandoned_threads.cc", "lapack/jax_calls.cc",
 )  # fmt: skip
 GOLDENS = ("-q", "tests/test_golden.py", "-k", "cube/f32 or cube/square", "-p", "no:cacheprovider")

@@ -47,7 +47,7 @@ def refused(worker: Worker, call: WireCall, *fragments: str) -> None:
 
 ONEMKLS_OWN = ("onemkl.fft", "onemkl.gemm", "onemkl.pack")
 LAPACK = sorted(
-    name for name in registry.kernels() if not name.startswith(("onednn.", "own.")) and name not in ONEMKLS_OWN
+    name for name in registry.kernels() if not name.startswith(("onednn.", "own.", "svml.")) and name not in ONEMKLS_OWN
 )
 PRODUCTS = ["onednn.matmul", "onemkl.gemm"]
 RESULTS = {"cholesky": "factor", "triangular_solve": "x", "lu": "lu", "qr": "qr", "householder_product": "q", 

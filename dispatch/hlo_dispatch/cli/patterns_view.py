@@ -44,7 +44,7 @@ KINDS = {
 
 
 def entries(table: Table) -> Iterator[Entry]:
-    """All entries of the table: regions that a kernel computes as a whole, patterns, anchors, epilogue steps, kernels."""
+    """All entries of the table: regions computed as a whole, patterns, anchors, epilogue steps and kernels."""
     yield from table.attentions
     yield from table.recurrents
     yield from table.elementwise

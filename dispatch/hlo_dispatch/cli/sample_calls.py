@@ -104,6 +104,13 @@ def _concatenations(dtype: str) -> dict[str, Any]:
     return described | {"sources": len(tensors) - 1}
 
 
+def _functions(dtype: str) -> dict[str, Any]:
+    """The sines of an array."""
+    array = {"type": dtype, "dims": [100_000], "strides": [1]}
+    described = {f"{role}_{key}": value for role in ("src", "dst") for key, value in array.items()}
+    return described | {"sources": 1, "program": f"{dtype} sine 0"}
+
+
 def _logits(dtype: str) -> dict[str, Any]:
     """A row of numbers for each of several tokens, and a place for each."""
     source = {"src_type": dtype, "src_dims": [8, 32000], "src_strides": [32000, 1]}
@@ -192,6 +199,7 @@ SAMPLES = (
     Sample(_LOW, _concatenations),
     Sample(_LOW[:2], _sequences),
     Sample(_LOW[:2], _logits),
+    Sample(("f32", "f64"), _functions),
     Sample(_LOW[:1], _sorts),
     Sample(_LOW[:1], _largest),
     Sample(("f32", "f64"), _lines),

@@ -75,7 +75,8 @@ def survey() -> dict[str, Library | Unavailable]:
 
 def identities() -> list[str]:
     """The libraries' part of a measurement's key: versions and threading runtimes."""
-    return [_identity(library) for library in DESCRIPTIONS.values()]
+    # SVML's version is in the attributes of each call of it, which are in the key, too.
+    return [_identity(library) for library in DESCRIPTIONS.values() if library is not SVML]
 
 
 def settings() -> dict[str, str]:
