@@ -75,7 +75,7 @@ def _match(entry: Elementwise, region: Sequence[Node], program: ElementwiseProgr
         node=result,
         kernels=(entry.kernel,),
         kernel=entry.kernel,
-        operands=tuple(program.operands),
+        operands=program.by_role,
         results=(result,),
         result_shapes=(result.shape,),
         covered=tuple(region),

@@ -42,6 +42,11 @@ class ElementwiseProgram:
     steps: list[str] = field(default_factory=list[str])
 
     @property
+    def by_role(self) -> dict[str, View]:
+        """The operands under the kernel's names of them."""
+        return {f"src_{number}" if number else "src": view for number, view in enumerate(self.operands)}
+
+    @property
     def text(self) -> str:
         return "; ".join(self.steps)
 
@@ -130,8 +135,7 @@ def described_operands(program: ElementwiseProgram, result: Node) -> dict[str, A
     kept = _kept(sizes, [view.strides for view in program.operands])
     attributes: dict[str, Any] = {"sources": len(program.operands), "program": program.text}
     dims = _sizes(sizes, kept)
-    for number, view in enumerate(program.operands):
-        role = f"src_{number}" if number else "src"
+    for role, view in program.by_role.items():
         attributes |= {f"{role}_type": view.element_type, f"{role}_dims": dims}
         attributes[f"{role}_strides"] = [view.strides[last] for last in kept]
         elements = view.node.shape.elements
