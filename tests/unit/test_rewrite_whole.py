@@ -52,15 +52,15 @@ less_than {{ l = f32[] parameter(0)
 touched {{ p = {M} parameter(0)
   r.1 = {M} parameter(1)
   add = {M} add(p, r.1)
-  ROOT sine = {M} sine(add) }}
+  ROOT erf = {M} erf(add) }}
 untouched {{ p.3 = {M} parameter(0)
-  ROOT cosine = {M} cosine(p.3) }}
+  ROOT exponential-minus-one = {M} exponential-minus-one(p.3) }}
 ENTRY main {{ x = {M} parameter(0)
   w = {M} parameter(1)
   i = s32[] parameter(2)
   y = {M} parameter(3)
   sorted = {M} sort(y), dimensions={{1}}, is_stable=true, to_apply=less_than
-  other = {M} fusion(sorted), kind=kLoop, calls=untouched, metadata={{op_name="cos" source_file="a.py"}}
+  other = {M} fusion(sorted), kind=kLoop, calls=untouched, metadata={{op_name="expm1" source_file="a.py"}}
   dot = {M} dot(x, w), {DOT}
   fusion = {M} fusion(dot, x), kind=kLoop, calls=touched
   state = (s32[], {M}) tuple(i, fusion)
