@@ -59,8 +59,9 @@ HLO_DISPATCH_EXPORT void hlo_dispatch_error_free(hlo_dispatch_error* error); /* 
 /* Vendor libraries. Each is loaded once, with what it needs from beside it, and stays. Loading the same file again does
  * nothing. Where `path` is NULL a file is looked for: the one that the environment names (HLO_DISPATCH_ONEDNN_LIBRARY,
  * HLO_DISPATCH_MKL_LIBRARY, HLO_DISPATCH_SVML_LIBRARY), one beside this library, one where pip puts it when it has
- * installed this library, and whatever the system's loader finds. The process's signal handlers stay as they are. A oneDNN built for SYCL runs over
- * TBB where that was tested; HLO_DISPATCH_ONEDNN_RUNTIME, sycl or tbb, demands one of them.
+ * installed this library, and whatever the system's loader finds. The process's signal handlers stay as they are. A
+ * oneDNN built for SYCL runs over TBB where that was tested; HLO_DISPATCH_ONEDNN_RUNTIME, sycl or tbb, demands one of
+ * them.
  *
  * `bind_threads` other than 0: each of oneDNN's threads has a processor to itself, where it runs over SYCL; measured to
  * be better with two processors. `loaded` may be NULL. */
@@ -80,9 +81,9 @@ HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_load_svml(const char* path,
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_offer_scipy(const char* const* names, void* const* addresses,
                                                                  size_t count, const char* version);
 
-/* Says how a library is loaded that an executable needs and that is not loaded yet ("oneDNN", "oneMKL", "SVML", "SciPy").
- * `load` calls `fail`, with a sentence and the `why` that it was given, where that cannot be done. Without one, oneDNN,
- * oneMKL and SVML are looked for as with a path of NULL. */
+/* Says how a library is loaded that an executable needs and that is not loaded yet ("oneDNN", "oneMKL", "SVML",
+ * "SciPy"). `load` calls `fail`, with a sentence and the `why` that it was given, where that cannot be done. Without
+ * one, oneDNN, oneMKL and SVML are looked for as with a path of NULL. */
 typedef void (*hlo_dispatch_fail)(void* why, const char* sentence);
 typedef void (*hlo_dispatch_loader)(const char* library, hlo_dispatch_fail fail, void* why);
 HLO_DISPATCH_EXPORT void hlo_dispatch_load_with(hlo_dispatch_loader load);
