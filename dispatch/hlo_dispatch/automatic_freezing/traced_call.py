@@ -102,8 +102,10 @@ def donated_flags(traced: Any) -> list[bool]:
 
 def is_shared(leaves: Sequence[Any], numbers: Sequence[int]) -> bool:
     """Whether one of these leaves is the same object as another leaf."""
+    if not numbers:
+        return False
     ids = list(map(id, leaves))
-    if not numbers or len(set(ids)) == len(ids):
+    if len(set(ids)) == len(ids):
         return False
     counts = Counter(ids)
     return any(counts[ids[number]] > 1 for number in numbers)
