@@ -123,25 +123,41 @@ def recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_memo, "RECORDED_FROM", 0)
 
 
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[Trace]:
+    """The traces that are followed to their ends from now on, one for each time."""
+    made: list[Trace] = []
+    follow = Trace.follow
+
+    def counted(trace: Trace, at: Node, predicates: Sequence[Predicate]) -> list[Node] | None:
+        found = follow(trace, at, predicates)
+        made.extend([trace] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(Trace, "follow", counted)
+    return made
+
+
 @pytest.mark.any_processor
 @pytest.mark.usefixtures("recorded_at_once")
 @pytest.mark.parametrize("policy", ["always", "heuristic"])
 @pytest.mark.parametrize("seed", range(12))
 def test_modules_are_those_without_the_memo(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = program(random_layers(seed))
-    made: list[int] = []
-    follow = Trace.follow
-
-    def counted(trace: Trace, at: object, predicates: Sequence[Predicate]) -> object:
-        found = follow(trace, at, predicates)  # pyright: ignore[reportArgumentType]
-        made.extend([1] if found is not None else [])
-        return found
-
-    monkeypatch.setattr(Trace, "follow", counted)
+    made = followed(monkeypatch)
     with_memo = rewritten(text, policy)
     assert made
     monkeypatch.setattr(MatchMemo, "match", found_anew)
     assert rewritten(text, policy) == with_memo
+
+
+@pytest.mark.any_processor
+def test_a_module_of_unlike_layers_keeps_no_later_one_from_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(Planner.make(table(), "always", MACHINE))
+    unlike = [PLAIN | {"step": step, "users": users} for step in STEPS for users in ("one", "another user")]
+    pipeline.run(serialized(program_of(*unlike)))
+    made = followed(monkeypatch)
+    pipeline.run(serialized(program_of(*[PLAIN] * 60)))
+    assert len(made) > 10
 
 
 def shares_trace(one: dict[str, Any], other: dict[str, Any], after: dict[str, Any] | None = None) -> bool:

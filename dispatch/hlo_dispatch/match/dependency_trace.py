@@ -27,7 +27,15 @@ Found = TypeVar("Found")
 
 _SAME, _LINKS, _SCALAR, _IS_PRESENT, _FIELD, _MEMBER = range(6)
 _OF_ONE_INSTRUCTION = frozenset(("id", "metadata", "name", "operand_ids", "control_predecessor_ids"))
-_current = threading.local()
+
+
+class _Current(threading.local):
+    """The recorder of this thread."""
+
+    recorder: _Recorder | None = None
+
+
+_current = _Current()
 
 
 class Trace(NamedTuple):
@@ -121,9 +129,10 @@ def record(
     Args:
         function: takes the predicates, which it asks in place of the original ones.
     """
-    recorder = _Recorder(node)
-    _current.recorder = recorder
+    assert _current.recorder is None, "one walk is recorded at a time"
+    recorder = _current.recorder = _Recorder()
     try:
+        recorder.place(node)
         found = function([recorder.predicate(number, asked) for number, asked in enumerate(predicates)])
     finally:
         _current.recorder = None
@@ -133,13 +142,12 @@ def record(
 
 
 class _Recorder:
-    def __init__(self, node: Node) -> None:
+    def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._places: dict[Node, int] = {}
         self._reads: dict[tuple[int, int, str | int], Any] = {}
         self._ordered: set[int] = set()
         self.is_usable = True
-        self.place(node)
 
     def place(self, node: Node) -> int:
         known = self._places.get(node)
@@ -214,9 +222,16 @@ class _RecordedProto:
     def __init__(self, node: Node, proto: Message) -> None:
         self._node, self._proto = node, proto
 
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("compare fields: what else a message holds belongs to one instruction")
+
     def __getattr__(self, name: str) -> Any:
-        recorder: _Recorder = _current.recorder
+        recorder = _current.recorder
         found = getattr(self._proto, name)
+        if recorder is None:
+            return found
         if name in _OF_ONE_INSTRUCTION or name.startswith("called") or callable(found):
             recorder.is_usable = False
         else:
@@ -236,7 +251,7 @@ def _recorded(name: str, read: Callable[[_Recorder, Node, Any], Any]) -> propert
 
     def get(node: Node) -> Any:
         value = slot.__get__(node)
-        recorder: _Recorder | None = _current.recorder
+        recorder = _current.recorder
         return value if recorder is None else read(recorder, node, value)
 
     return property(get, slot.__set__)
@@ -260,8 +275,10 @@ def _links(name: str) -> property:
 
 def _read_scalar(recorder: _Recorder, node: Node, value: float | bool | None) -> float | None:
     _current.recorder = None  # its value is compared, not what it was computed from
-    number = scalar_constant(node)
-    _current.recorder = recorder
+    try:
+        number = scalar_constant(node)
+    finally:
+        _current.recorder = recorder
     recorder.note(_SCALAR, node, "scalar", number)
     return number
 

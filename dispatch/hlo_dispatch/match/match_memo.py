@@ -6,7 +6,7 @@ another anchor op (dependency_trace.py), in this module or in a later one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -38,7 +38,9 @@ class _Kind:
 
     seen: int = 0
     recorded: int = 0
+    """Anchor ops that were recorded since a trace was last followed to its end."""
     traces: list[tuple[Trace, MatchMaker]] = field(default_factory=list[Any])
+    """The newest ones."""
 
 
 class MatchMemo:
@@ -79,9 +81,10 @@ class MatchMemo:
         for trace, made_of in reversed(kind.traces):
             nodes = trace.follow(node, predicates)
             if nodes is not None:
+                kind.recorded = 0
                 return made_of(static, nodes)
         kind.seen += 1
-        if kind.seen <= RECORDED_FROM or kind.recorded >= self._most_recorded:
+        if kind.seen <= RECORDED_FROM or (kind.recorded >= self._most_recorded and not self._is_tried_again(kind)):
             return find(predicates)
         kind.recorded += 1
         found, trace, nodes = record(find_apart, node, predicates)
@@ -90,8 +93,12 @@ class MatchMemo:
         if trace is not None and isinstance(found, Match):
             made_of = _maker_of_match(found, {node: place for place, node in enumerate(nodes)})
             if made_of is not None:
-                kind.traces.append((trace, made_of))
+                kind.traces = [*kind.traces, (trace, made_of)][-self._most_recorded :]
         return found
+
+    def _is_tried_again(self, kind: _Kind) -> bool:
+        """Each time that twice as many were seen: a later module may repeat what an earlier one did not."""
+        return self._most_recorded > 0 and kind.seen & (kind.seen - 1) == 0
 
 
 def _maker_of_match(match: Match, places: dict[Node, int]) -> MatchMaker | None:
@@ -128,11 +135,17 @@ def _maker(value: Any, places: dict[Node, int]) -> Maker | None:
     """A function that makes an equal value of other nodes; None: there are no nodes inside.
 
     Raises:
-        KeyError: a node inside has no place.
+        KeyError: a node inside has no place, or would have to be looked for.
     """
     if isinstance(value, Node):
         return itemgetter(places[value])
+    if isinstance(value, (dict, list, set, frozenset)):
+        if _has_nodes(value):
+            raise KeyError("a collection of nodes is not made again")
+        return None
     if isinstance(value, partial):
+        if value.keywords:
+            raise KeyError("named arguments of a function are not made again")
         function: Callable[..., Any] = value.func
         parts = _maker(value.args, places)
         return None if parts is None else lambda nodes: partial(function, *parts(nodes))
@@ -141,6 +154,14 @@ def _maker(value: Any, places: dict[Node, int]) -> Maker | None:
     if isinstance(value, (Anchor, Chain)):
         return _maker_of_fields(value, places)
     return None
+
+
+def _has_nodes(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = [*cast("dict[Any, Any]", value).items()]
+    elif not isinstance(value, (list, set, frozenset, tuple)):
+        return isinstance(value, Node)
+    return any([_has_nodes(part) for part in cast("Iterable[Any]", value)])
 
 
 def _maker_of_tuple(value: tuple[Any, ...], places: dict[Node, int]) -> Maker | None:

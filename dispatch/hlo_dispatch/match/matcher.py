@@ -89,7 +89,9 @@ class Matcher:
             lambda predicates: self._match(node, predicates[0], predicates[1], results),
             lambda predicates: self.match_apart(node, predicates, results),
         )
-        if not isinstance(found, Refusal) and found.anchor.unsliced is None:
+        if isinstance(found, Refusal):
+            self._normalized[node] = found
+        elif found.anchor.unsliced is None:
             self._normalized[node] = found.anchor
         return found
 
