@@ -35,17 +35,17 @@ struct Divide {
     return a / b;
   }
 };
-// NaN where either is one.
+// NaN where either is one; -0 is less than 0. Zeros of two signs have the sum 0.
 struct Maximum {
   template <typename T>
   static HLO_DISPATCH_INLINE T Of(T a, T b) {
-    return a > b || a != a ? a : b;
+    return a > b || a != a ? a : a == 0 && b == 0 ? a + b : b;
   }
 };
 struct Minimum {
   template <typename T>
   static HLO_DISPATCH_INLINE T Of(T a, T b) {
-    return a < b || a != a ? a : b;
+    return a < b || a != a ? a : a == 0 && b == 0 ? -(-a - b) : b;
   }
 };
 struct Equal {

@@ -119,6 +119,20 @@ def test_every_operation_of_a_region() -> None:
     check(program, random(5003), random(5003))
 
 
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+def test_zeros_have_signs(dtype: str) -> None:
+    """The angle of a zero is 0 or pi by its sign."""
+    zero = np.zeros(5000, dtype)
+
+    def angles(a: jax.Array, b: jax.Array) -> list[jax.Array]:
+        smaller, larger = jnp.minimum(a, b), jnp.maximum(a, b)
+        return [jnp.arctan2(jnp.abs(a), of) for of in (smaller, larger, jnp.clip(a, 0.0, 1.0), jnp.clip(b, -1.0, 0.0))]
+
+    with jax.enable_x64(dtype == DOUBLE):
+        for a, b in ((zero, -zero), (-zero, zero), (zero, zero), (-zero, -zero)):
+            assert_agree(run_both(angles, a, b))
+
+
 @pytest.mark.parametrize("dims", [(4096,), (4099,), (17, 311), (3, 41, 37), (70_001,)])
 def test_sizes(dims: tuple[int, ...]) -> None:
     check(lambda x: jnp.sin(x) * 2 + 1, random(*dims))

@@ -20,6 +20,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.task_partitions import loop_backend_config
+from hlo_dispatch.passes.merged_buffers import separate_buffers
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported, resolve_hazards
 
 
@@ -87,7 +88,9 @@ class ComputationRewriter:
             and self._writes_in_place(instruction)
         }
         created_updates = {i: numbers for i, numbers in self._created_updates.items() if i in editor.instructions}
-        resolve_hazards(editor, self._aliasing.pairs(self._graph.computation), updates | created_updates)
+        updates |= created_updates
+        separate_buffers(editor, self._graph.instruction_of, updates, self._graph.computation.root_id)
+        resolve_hazards(editor, self._aliasing.pairs(self._graph.computation), updates)
         return editor
 
     def _writes_in_place(self, proto: InstructionProto) -> bool:

@@ -1,0 +1,92 @@
+"""Merged buffers: copies in place of what XLA computed twice, where the buffers must stay two.
+
+XLA fuses a value into several fusions, each of which writes it to a buffer of its own, in another shape perhaps. The
+flat graph has it once, and so has the rewritten computation: one buffer where XLA's copy insertion had seen two. As
+two elements of a result, or of a loop's state, it would be changed by one's writer and read by the other's reader.
+Readers alone are ordered before writers (write_after_read_hazards.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from hlo_dispatch.ir.editor import Editor
+from hlo_dispatch.ir.schema import InstructionProto
+
+_TUPLE = 13
+
+_Buffer = tuple[int, tuple[int, ...]]
+"""(id of the instruction that writes it, index into its result…)."""
+_Use = tuple[int | None, int]
+"""(id of an instruction, operand number); without an id: the computation's result."""
+
+
+def separate_buffers(
+    editor: Editor,
+    originals: Mapping[int, InstructionProto],
+    updates: Mapping[int, Collection[int]],
+    original_root: int,
+) -> None:
+    """Add copies to a draft, so that no two buffers that parts of tuples or in-place updates had are one.
+
+    Args:
+        originals: the computation's instructions as they were, by id.
+        updates: id of an in-place update, XLA's or created → numbers of the operands that it may overwrite.
+        original_root: id of the root as it was.
+    """
+    merged: dict[_Buffer, dict[_Buffer, list[_Use]]] = {}
+    for identifier, numbers in _keepers(editor, updates):
+        operands = editor.instructions[identifier].operand_ids[:]
+        before = originals[identifier].operand_ids[:] if identifier in originals else None
+        for number in numbers:
+            if editor.instructions[operands[number]].shape.element_type != _TUPLE:
+                # What a created update overwrites was a value inside of its fusion.
+                old = (identifier, (number,)) if before is None else _buffer(before[number], originals)
+                of_value = merged.setdefault(_buffer(operands[number], editor.instructions), {})
+                of_value.setdefault(old, []).append((identifier, number))
+    if editor.root.shape.element_type != _TUPLE:
+        of_value = merged.setdefault(_buffer(editor.root_id, editor.instructions), {})
+        of_value.setdefault(_buffer(original_root, originals), []).append((None, 0))
+    for buffer, uses in merged.items():
+        if len(uses) > 1:
+            stays = buffer if buffer in uses else next(iter(uses))
+            for old, places in uses.items():
+                if old != stays:
+                    _copy(editor, places)
+
+
+def _keepers(editor: Editor, updates: Mapping[int, Collection[int]]) -> Iterable[tuple[int, Collection[int]]]:
+    """Instructions that keep buffers of operands or overwrite them, and the numbers of these operands."""
+    for identifier, proto in list(editor.instructions.items()):
+        if proto.opcode == "tuple":
+            yield identifier, range(len(proto.operand_ids))
+        elif identifier in updates:
+            yield identifier, updates[identifier]
+
+
+def _buffer(identifier: int, instructions: Mapping[int, InstructionProto]) -> _Buffer:
+    path: tuple[int, ...] = ()
+    while True:
+        proto = instructions[identifier]
+        if proto.opcode == "get-tuple-element":
+            path = (proto.tuple_index, *path)
+            identifier = proto.operand_ids[0]
+        elif proto.opcode == "tuple" and path:
+            identifier, path = proto.operand_ids[path[0]], path[1:]
+        elif proto.opcode == "bitcast":
+            identifier = proto.operand_ids[0]
+        else:
+            return identifier, path
+
+
+def _copy(editor: Editor, uses: Iterable[_Use]) -> None:
+    copies: dict[int, int] = {}
+    for identifier, number in uses:
+        value = editor.root_id if identifier is None else editor.instructions[identifier].operand_ids[number]
+        if value not in copies:
+            source = editor.instructions[value]
+            copies[value] = editor.after(value, source).make("copy", source.shape, value, stem="buffer_copy").id
+        if identifier is None:
+            editor.root_id = copies[value]
+        else:
+            editor.set_operand(identifier, number, copies[value])
