@@ -192,7 +192,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON (without the modules themselves)."""
-        values = asdict(replace(self, before=None, after=None), dict_factory=_without_modules)
+        values = asdict(replace(self, before=None, after=None), dict_factory=_plain)
         return values | {"stages": self.stages}
 
 
@@ -203,8 +203,12 @@ def _with_strides(region: Region, now: StridedCall | None) -> Region:
     return replace(region, attributes=now.attributes, implementation=now.implementation, reason=region.reason + note)
 
 
-def _without_modules(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in fields if name not in ("before", "after")}
+def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {
+        name: vars(value) if isinstance(value, Refusal) else value
+        for name, value in fields
+        if name not in ("before", "after")
+    }
 
 
 @dataclass(frozen=True)
