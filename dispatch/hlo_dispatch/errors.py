@@ -91,7 +91,7 @@ class NoTruthValue:
 class _Value(NoTruthValue):
     """Base of values that are equal where their attributes are.
 
-    Without dataclasses, whose import takes twice as long as Python's own start (`hlo-dispatch run`).
+    Without dataclasses, which `hlo-dispatch run` would have to import before the program starts.
     """
 
     def __eq__(self, other: object) -> bool:

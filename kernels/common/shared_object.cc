@@ -51,6 +51,10 @@ std::string SharedObject::Find(const std::string& directory) const {
   return file;
 }
 
+void CheckIsLoaded(const std::string& loaded, const std::string& path) {
+  if (loaded != path) Unavailable("this process already uses " + loaded + "; it cannot also load " + path);
+}
+
 void* OpenWithDependencies(const std::string& path) {
   for (int i = 0; i < kMaxDependencies; ++i) {
     if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;

@@ -22,6 +22,9 @@ struct SharedObject {
 std::string DirectoryOf(const std::string& path);
 bool IsFile(const std::string& path);
 
+// Throws Failure(kUnavailable) unless the path is that of the library of its kind that this process has loaded.
+void CheckIsLoaded(const std::string& loaded, const std::string& path);
+
 // dlopen's handle; throws Failure(kUnavailable) with the loader's words where that fails.
 void* OpenWithDependencies(const std::string& path);
 

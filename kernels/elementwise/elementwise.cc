@@ -94,7 +94,7 @@ struct Source {
   bool is_dense;  // its elements lie as the result's do, in registers' type
 };
 
-// While it lives, this thread does not take subnormal numbers for 0, as XLA's threads do in their own code: the
+// In its scope this thread does not take subnormal numbers for 0, as XLA's threads do in their own code: the
 // functions of one number that XLA calls return them for their like.
 class WithSubnormals {
  public:

@@ -73,8 +73,8 @@ void DisableVerboseOutput(void* handle) {
 const Library& Library::Load(const std::string& path, bool bind_threads) {
   std::lock_guard<std::mutex> lock(load_mutex);
   if (const Library* library = loaded.load()) {
-    if (library->path_ == path) return *library;
-    Unavailable("this process already uses " + library->path_ + "; it cannot also load " + path);
+    CheckIsLoaded(library->path_, path);
+    return *library;
   }
   void* handle = OpenWithDependencies(path);
 

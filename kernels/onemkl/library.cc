@@ -63,11 +63,11 @@ std::string VersionIn(const std::string& text) {
 
 const Loaded& Load(const std::string& path) {
   static std::mutex mutex;
-  static const Loaded* loaded = nullptr;  // lives as long as the process
+  static const Loaded* loaded = nullptr;  // never deleted
   std::lock_guard<std::mutex> lock(mutex);
   if (loaded != nullptr) {
-    if (loaded->path == path) return *loaded;
-    Unavailable("this process already uses " + loaded->path + "; it cannot also load " + path);
+    CheckIsLoaded(loaded->path, path);
+    return *loaded;
   }
   const std::string directory = DirectoryOf(path);
   const size_t ending = path.rfind(".so");

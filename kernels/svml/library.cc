@@ -61,11 +61,11 @@ std::string ReadSection(const std::string& path, const std::string& name) {
 
 const Loaded& Load(const std::string& path) {
   static std::mutex mutex;
-  static const Loaded* loaded = nullptr;  // lives as long as the process
+  static const Loaded* loaded = nullptr;  // never deleted
   std::lock_guard<std::mutex> lock(mutex);
   if (loaded != nullptr) {
-    if (loaded->path == path) return *loaded;
-    Unavailable("this process already uses " + loaded->path + "; it cannot also load " + path);
+    CheckIsLoaded(loaded->path, path);
+    return *loaded;
   }
   void* handle = OpenWithDependencies(path);
   if (dlsym(handle, "__svml_sinf4_ha") == nullptr) {

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blocked_kernels import choose_blocked, compiled
 
 import hlo_dispatch
 from hlo_dispatch.errors import Refusal, Unavailable
@@ -17,7 +18,6 @@ from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection import family_cost_models, linear_algebra_cost_model
 from hlo_dispatch.vendor import kernels, libraries, registry
 from processor import needs_avx512
-from side_by_side import QUICKLY
 
 pytestmark = pytest.mark.any_python
 
@@ -36,21 +36,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Our own code is chosen wherever there is some."""
-    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.kernels))
-    monkeypatch.setattr(
-        family_cost_models,
-        "is_worth_calling_library",
-        lambda match, _: (match.kernel.startswith("blocked."), "under test"),
-    )
+    choose_blocked(monkeypatch)
     with jax.enable_x64(True):
         yield request.param
-
-
-def compiled(program: Callable, *arguments: np.ndarray, kernel: str) -> Any:
-    with hlo_dispatch.enabled(policy="heuristic"):
-        executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile(QUICKLY)
-    assert f'custom_call_target="hlo_dispatch.blocked.{kernel}"' in executable.as_text()
-    return executable
 
 
 def dispatched(program: Callable, *arguments: np.ndarray, kernel: str) -> Any:

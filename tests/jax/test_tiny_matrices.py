@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
@@ -11,11 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blocked_kernels import choose_blocked, compiled
 
-import hlo_dispatch
-from hlo_dispatch.selection import family_cost_models
 from processor import needs_avx512
-from side_by_side import QUICKLY
 
 pytestmark = needs_avx512
 
@@ -27,21 +25,9 @@ LARGEST_RESIDUAL = 4  # in units of size * epsilon * norm
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Our own code is chosen wherever there is some."""
-    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.kernels))
-    monkeypatch.setattr(
-        family_cost_models,
-        "is_worth_calling_library",
-        lambda match, _: (match.kernel.startswith("blocked."), "under test"),
-    )
+    choose_blocked(monkeypatch)
     with jax.enable_x64(True):
         yield request.param
-
-
-def compiled(program: Callable, *arguments: Any, kernel: str) -> Any:
-    with hlo_dispatch.enabled(policy="heuristic"):
-        executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile(QUICKLY)
-    assert f'custom_call_target="hlo_dispatch.blocked.{kernel}"' in executable.as_text()
-    return executable
 
 
 def drawn(number: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:

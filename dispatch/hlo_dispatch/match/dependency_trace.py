@@ -225,7 +225,9 @@ class _RecordedProto:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __eq__(self, other: object) -> bool:
-        raise TypeError("compare fields: what else a message holds belongs to one instruction")
+        if _current.recorder is not None:
+            _current.recorder.is_usable = False  # which of two instructions it is belongs to one
+        return self._proto == (other._proto if isinstance(other, _RecordedProto) else other)
 
     def __getattr__(self, name: str) -> Any:
         recorder = _current.recorder

@@ -22,8 +22,8 @@ from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.match.match import Match
 
 RECORDED_FROM = 6
-"""Anchor ops of one kind that are matched before one is recorded: that takes as long as three matches that are made of
-an equal one save, so that programs with few equal layers pay nothing, and those with many little."""
+"""Anchor ops of one kind that are matched before one is recorded, which takes longer than to match it: programs with
+few equal layers are not to pay for it."""
 MOST_RECORDED = 6
 """Traces of one kind: where that many differ, others will, too."""
 _MOST_KINDS = 20_000

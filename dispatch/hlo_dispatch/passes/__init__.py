@@ -12,7 +12,7 @@ verified one by one in strict mode; `pass_dump.py` writes the module behind each
    `match_and_select.py` flattens the module, `loop_weights.py` finds what long loops only read, so that it is prepacked
    in front of them, and the module is planned. `mask_redirection.py` prepares each flat graph, which matching does not
    change. `plan.py` walks it: recurrent layers and library routines first, then attention, structural patterns and
-   anchor ops, then the patterns that an anchor op outweighed, and elementwise regions of what is left;
+   anchor ops, then the patterns that an anchor op outweighed, and elementwise regions that no other match owns;
    `ownership.py` detects conflicts. `support_query.py` asks kernels for support and prefetches the likely
    questions. `planner.py` says what to look for and how to select: a profile or a single-call measurement is the
    same pass with another planner.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from hlo_dispatch.ir.editor import Editor
-from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 
-_TUPLE = 13
+_TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
 
 _Buffer = tuple[int, tuple[int, ...]]
 """(id of the instruction that writes it, index into its result…)."""
@@ -65,6 +65,7 @@ def _keepers(editor: Editor, updates: Mapping[int, Collection[int]]) -> Iterable
 
 
 def _buffer(identifier: int, instructions: Mapping[int, InstructionProto]) -> _Buffer:
+    """The buffer of a value; unlike `BufferUses.definer` it tells the results of one instruction apart."""
     path: tuple[int, ...] = ()
     while True:
         proto = instructions[identifier]

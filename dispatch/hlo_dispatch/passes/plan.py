@@ -2,7 +2,7 @@
 
 Of two overlapping matches, the one that covers more instructions wins. The order is therefore: attention, which covers
 two products and a softmax; patterns that cover at least as much as every anchor's match they overlap; anchors; the
-outweighed patterns whose instructions no other match owns; elementwise regions of what is left.
+outweighed patterns whose instructions no other match owns; elementwise regions that no other match owns.
 """
 
 from __future__ import annotations

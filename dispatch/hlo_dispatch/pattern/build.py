@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ from hlo_dispatch.pattern.table import (
     Reversed,
     Routine,
     ScoreStepKind,
+    SourceLocation,
 )
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -259,43 +260,35 @@ class Builder:
 
     def attention(self, name: str, entry: AttentionEntry, kernels: Mapping[str, KernelBinding]) -> Attention:
         path: Keys = ("attentions", name)
-        self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
-        self._one_of((*path, "kernel"), entry.kernel, ATTENTION_KERNELS, "attention kernel")
-        for dtype in entry.numerics:
-            if dtype not in DTYPES:
-                location = self.source.key_location((*path, "numerics", dtype))
-                raise self.source.error(location, f"unknown element type {dtype!r}", suggest(dtype, DTYPES))
+        described = self._region(path, entry, kernels, ATTENTION_KERNELS, "attention kernel", DTYPES)
         missing = next((dtype for dtype in DTYPES if dtype not in entry.numerics), None)
         if missing is not None:
             advice = f"add {missing}: {{tolerance: ..., why: ...}}"
             raise self._error((*path, "numerics"), f"no numerics for {missing}", advice)
-        numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
-        return Attention(
-            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
-            kernels[entry.kernel].score_steps,
-        )  # fmt: skip
+        return Attention(*described, kernels[entry.kernel].score_steps)
 
     def recurrent(self, name: str, entry: RecurrentEntry, kernels: Iterable[str]) -> Recurrent:
         path: Keys = ("recurrents", name)
-        self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
-        self._one_of((*path, "kernel"), entry.kernel, RECURRENT_KERNELS, "recurrent kernel")
-        for dtype in entry.numerics:
-            self._one_of((*path, "numerics", dtype), dtype, DTYPES, "element type")
-        numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
-        return Recurrent(
-            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
-        )  # fmt: skip
+        return Recurrent(*self._region(path, entry, kernels, RECURRENT_KERNELS, "recurrent kernel", DTYPES))
 
     def elementwise(self, name: str, entry: ElementwiseEntry, kernels: Iterable[str]) -> Elementwise:
         path: Keys = ("elementwise", name)
+        dtypes = (*DTYPES, "f64")
+        return Elementwise(*self._region(path, entry, kernels, ELEMENTWISE_KERNELS, "elementwise kernel", dtypes))
+
+    def _region(
+        self, path: Keys, entry: AttentionEntry | ElementwiseEntry | RecurrentEntry, kernels: Iterable[str],
+        fitting: Iterable[str], what: str, dtypes: Collection[str],
+    ) -> tuple[str, str, dict[str, Numerics], str, str, SourceLocation]:  # fmt: skip
+        """What tables say of each region that a kernel computes as a whole: one of the `fitting` kernels."""
         self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
-        self._one_of((*path, "kernel"), entry.kernel, ELEMENTWISE_KERNELS, "elementwise kernel")
+        self._one_of((*path, "kernel"), entry.kernel, fitting, what)
         for dtype in entry.numerics:
-            self._one_of((*path, "numerics", dtype), dtype, (*DTYPES, "f64"), "element type")
+            if dtype not in dtypes:
+                location = self.source.key_location((*path, "numerics", dtype))
+                raise self.source.error(location, f"unknown element type {dtype!r}", suggest(dtype, dtypes))
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
-        return Elementwise(
-            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
-        )  # fmt: skip
+        return str(path[-1]), entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path)
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:
         """The path of the user's library, which is looked up but not loaded."""

@@ -184,31 +184,30 @@ class RoutineEntry(_Entry):
     origin: Text = Field(description="who computes it, and in which model")
 
 
-class AttentionEntry(_Entry):
+class _RegionEntry(_Entry):
+    """What entries of regions say that one kernel computes as a whole."""
+
     formula: Text = Field(description="what it computes, for people")
+    kernel: KernelName = Field(description="the kernel that computes it")
+    numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
+        description="per element type of what it reads and gives; the coarsest counts"
+    )
+    origin: Text = Field(description="who computes it, and in which model")
+
+
+class AttentionEntry(_RegionEntry):
     kernel: KernelName = Field(description="the kernel that computes it, own.attention")
-    numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
-        description="per element type of what it reads and gives; the coarsest counts"
-    )
-    origin: Text = Field(description="who computes it, and in which model")
 
 
-class RecurrentEntry(_Entry):
-    formula: Text = Field(description="what it computes, for people")
+class RecurrentEntry(_RegionEntry):
     kernel: KernelName = Field(description="the kernel that computes it, onednn.recurrent")
-    numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
-        description="per element type of what it reads and gives; the coarsest counts"
-    )
-    origin: Text = Field(description="who computes it, and in which model")
 
 
-class ElementwiseEntry(_Entry):
-    formula: Text = Field(description="what it computes, for people")
+class ElementwiseEntry(_RegionEntry):
     kernel: KernelName = Field(description="the kernel that computes it, svml.elementwise")
     numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
         description="per element type of the result"
     )
-    origin: Text = Field(description="who computes it, and in which model")
 
 
 class TableFile(_Entry):

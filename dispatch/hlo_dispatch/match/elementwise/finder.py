@@ -47,13 +47,16 @@ class ElementwiseFinder:
         for node in reversed(graph.nodes) if self._entries else ():
             if node in seen or not is_slow_function(node) or is_owned(node) or node in graph.static:
                 continue
-            region = grow_region(node, lambda other: other in seen or is_owned(other), is_materialized)
-            seen.update(region)
-            try:
-                program = write_program(region)
-            except NotExpressible:
-                continue
-            yield _match(self._entries[0], region, program)
+            grown = grow_region(node, lambda other: other in seen or is_owned(other), is_materialized)
+            # The function alone, where the kernel cannot read what the region reads.
+            for region in dict.fromkeys((grown, (node,))):
+                try:
+                    program = write_program(region)
+                except NotExpressible:
+                    continue
+                seen.update(region)
+                yield _match(self._entries[0], region, program)
+                break
 
 
 def is_slow_function(node: Node) -> bool:

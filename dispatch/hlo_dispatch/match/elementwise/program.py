@@ -158,6 +158,6 @@ def _kept(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _sizes(sizes: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """The sizes of what is left of the dimensions: each with those in front of it that are one with it."""
+    """The sizes of the kept dimensions: each times those in front of it that are one with it."""
     starts = [0, *(number + 1 for number in kept[:-1])]
     return [math.prod(sizes[start : last + 1]) for start, last in zip(starts, kept, strict=True)]
