@@ -104,6 +104,22 @@ def test_small_products() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "kind", "worth"),
+    [
+        (128, 3072, "f32", False),
+        (32, 3072, "f32", True),
+        (128, 3088, "f32", True),
+        (128, 4096, "f32", True),
+        (128, 6144, "bf16", True),
+    ],
+)
+def test_weights_whose_rows_share_cache_lines(rows: int, columns: int, kind: str, worth: bool) -> None:
+    taken, reason = verdict(product(rows, 768, columns, kind=kind, after="tanh"))
+    assert taken == worth
+    assert taken or "share lines of the first cache" in reason
+
+
+@pytest.mark.parametrize(
     ("after", "worth"), [("tanh", True), ("logistic", True), ("exponential", True), ("abs", False)]
 )
 def test_what_follows(after: str, worth: bool) -> None:
