@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -117,7 +117,9 @@ class _GroupEmitter:
     def _emit_group(self, group: list[InstructionProto]) -> None:
         calls = {member.id: self._module.kernel_call(member) for member in group}
         producer_of = self._finder.producer_of
-        results = [member for member in calls if is_read_outside(self._editor, self._finder, member, calls.keys())]
+        # A dictionary, since a loop that updates many arrays by products is one group with as many results.
+        read_outside = [member for member in calls if is_read_outside(self._editor, self._finder, member, calls.keys())]
+        results = {member: number for number, member in enumerate(read_outside)}
         reads = {member: [*_reads(call, producer_of, calls.keys())] for member, call in calls.items()}
         operands = [read for read in dict.fromkeys(itertools.chain(*reads.values())) if read[0] not in calls]
         intermediates = [member for member in calls if member not in results]
@@ -144,20 +146,25 @@ class _GroupEmitter:
         made.control_predecessor_ids.extend(before for before in predecessors if before not in calls)
         self.call_groups.append(replace(call_group, name=made.name))
         self._group_of_member.update((member, made.id) for member in calls)
-        self._replace_members(list(calls), results, made)
+        self._replace_members(calls, results, made)
 
-    def _replace_members(self, members: list[int], results: list[int], call: InstructionProto) -> None:
-        """Replace the members by the group call and redirect the users of their results."""
+    def _replace_members(self, members: Iterable[int], results: Mapping[int, int], call: InstructionProto) -> None:
+        """Replace the members by the group call and redirect the users of their results.
+
+        Args:
+            results: member → number of its result, of those whose results are the group call's.
+        """
         editor = self._editor
         for member in members:
             for value in editor.users(member):
-                if member not in results:
+                number = results.get(member)
+                if number is None:
                     self._erase_intermediate(value)
                     continue
                 result = editor.mutable(value)
                 editor.erase(value)
                 result.operand_ids[:] = [call.id]
-                result.tuple_index = results.index(member)
+                result.tuple_index = number
                 editor.insert(result, call.id)
             editor.erase(member)
 
