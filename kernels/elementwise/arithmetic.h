@@ -66,7 +66,7 @@ struct Arithmetic {
   // Args:
   //   from: the type of its last operand.
   //   to: the type of its result.
-  //   singles: bits for the operands that are one number for all elements.
+  //   singles: bits for the operands that are one number for all elements, as many as the operation has.
   Loop (*loop)(Operation operation, Type from, Type to, unsigned singles);
   // Reads and writes `count` numbers of half precision or bytes of pred, as they are in memory, `stride` apart there.
   void (*widen)(const void* from, int64_t stride, int64_t count, Type type, void* to);

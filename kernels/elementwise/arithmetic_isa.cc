@@ -36,14 +36,14 @@ void Binary(const Arguments& a) {
   }
 }
 
-template <typename T, bool first, bool second>
+template <typename T, bool which, bool first, bool second>
 void Select(const Arguments& a) {
   auto* to = static_cast<T*>(a.to);
   const int64_t count = Whole(a.count);
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     const T one = At<T, first>(a.from[1], i), other = At<T, second>(a.from[2], i);
-    to[i] = At<Mask, false>(a.from[0], i) != 0 ? one : other;
+    to[i] = At<Mask, which>(a.from[0], i) != 0 ? one : other;
   }
 }
 
@@ -101,17 +101,25 @@ Loop UnaryLoop(unsigned singles) {
 
 template <typename To, typename From, typename Operation>
 Loop BinaryLoop(unsigned singles) {
-  if (singles == 0) return Binary<To, From, Operation, false, false>;
-  if (singles == 1) return Binary<To, From, Operation, true, false>;
-  return singles == 2 ? Binary<To, From, Operation, false, true> : nullptr;
+  constexpr Loop kLoops[] = {Binary<To, From, Operation, false, false>, Binary<To, From, Operation, true, false>,
+                             Binary<To, From, Operation, false, true>, Binary<To, From, Operation, true, true>};
+  return kLoops[singles];
 }
 
 template <typename T>
 Loop SelectLoop(unsigned singles) {
-  if (singles == 0) return Select<T, false, false>;
-  if (singles == 2) return Select<T, true, false>;
-  if (singles == 4) return Select<T, false, true>;
-  return singles == 6 ? Select<T, true, true> : nullptr;
+  constexpr Loop kLoops[] = {Select<T, false, false, false>, Select<T, true, false, false>,
+                             Select<T, false, true, false>,  Select<T, true, true, false>,
+                             Select<T, false, false, true>,  Select<T, true, false, true>,
+                             Select<T, false, true, true>,   Select<T, true, true, true>};
+  return kLoops[singles];
+}
+
+template <typename T>
+Loop BinaryFunctionLoop(unsigned singles) {
+  constexpr Loop kLoops[] = {BinaryFunction<T, false, false>, BinaryFunction<T, true, false>,
+                             BinaryFunction<T, false, true>, BinaryFunction<T, true, true>};
+  return kLoops[singles];
 }
 
 Loop LoopOfMasks(Operation operation, unsigned singles) {
@@ -183,9 +191,7 @@ Loop LoopOf(Operation operation, unsigned singles) {
     case Operation::kUnaryFunction:
       return singles == 0 ? UnaryFunction<T, false> : UnaryFunction<T, true>;
     case Operation::kBinaryFunction:
-      if (singles == 0) return BinaryFunction<T, false, false>;
-      if (singles == 1) return BinaryFunction<T, true, false>;
-      return singles == 2 ? BinaryFunction<T, false, true> : nullptr;
+      return BinaryFunctionLoop<T>(singles);
     default:
       return nullptr;
   }

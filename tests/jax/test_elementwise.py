@@ -152,6 +152,13 @@ def test_masks_and_other_types() -> None:
         check(lambda x: jnp.power(x, x).astype(SINGLE), jnp.abs(random(5000, dtype=DOUBLE)))
 
 
+def test_a_mask_that_all_elements_share() -> None:
+    x, y = random(50, 99), random(50, 99)
+    for flag in (True, False):
+        check(lambda x, y, which: jnp.where(which, jnp.sin(x), y), x, y, jnp.asarray(flag))
+        check(lambda x, which: jnp.where(which, 0.25, jnp.cos(x)), x, jnp.asarray(flag))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_in_memory(dtype: str) -> None:
     check(lambda x: jnp.sin(x.astype(SINGLE)).astype(dtype), random(64, 71, dtype=dtype))
