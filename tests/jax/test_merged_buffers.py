@@ -89,3 +89,29 @@ def test_results_of_a_branch(is_taken: bool, x: np.ndarray) -> None:
         return a * 2, b * 3
 
     assert_agree(run_both(program, x, 2 * x.reshape(-1) + 5, np.bool_(is_taken)))
+
+
+def accumulated(x: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two accumulators of one product, which are moved behind the loop together."""
+
+    def step(sums: tuple[jax.Array, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[tuple[jax.Array, ...], None]:
+        product = at[0].T @ at[1]
+        return (sums[0] + product, sums[1] + product.reshape(-1)), None
+
+    size = x.shape[-1], g.shape[-1]
+    sums, _ = lax.scan(step, (jnp.zeros(size), jnp.zeros(size[0] * size[1])), (x, g))
+    return sums
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda a, b: (a, b),
+        lambda a, b: lax.fori_loop(0, 2, lambda i, s: (s[0] * 0.5, s[1].at[i].set(9)), (a, b)),
+        lambda a, b: (a, b.at[3].set(9), a.at[2].set(1)),
+    ],
+    ids=["results", "state of a loop", "updates"],
+)
+def test_equal_accumulators(program: Callable[[jax.Array, jax.Array], object], x: np.ndarray) -> None:
+    xs, g = np.stack([x] * 12), np.stack([x[:, ::-1] / 33] * 12)
+    assert_agree(run_both(lambda x, g: program(*accumulated(x, g)), xs, g))

@@ -132,9 +132,14 @@ def nothing_else(w: Any, keys: Any, values: Any, x: Any, at: Any) -> Any:
     return x, keys, values
 
 
+def returned_twice(w: Any, keys: Any, values: Any, x: Any, at: Any) -> Any:
+    x, keys, values = keys_and_values(w, keys, values, x, at)
+    return x, keys, values, keys, values.reshape(-1)
+
+
 TAKEN = [
     keys_and_values, reversed_layers, old_slice_is_read, two_updates, exchanged, read_afterwards, read_before,
-    computed_caches, tokens_in_a_loop, tokens_until, one_in_a_branch, nothing_else,
+    computed_caches, tokens_in_a_loop, tokens_until, one_in_a_branch, nothing_else, returned_twice,
 ]  # fmt: skip
 
 

@@ -21,19 +21,13 @@ _Use = tuple[int | None, int]
 """(id of an instruction, operand number); without an id: the computation's result."""
 
 
-def separate_buffers(
-    editor: Editor,
-    originals: Mapping[int, InstructionProto],
-    updates: Mapping[int, Collection[int]],
-    original_root: int,
-) -> None:
+def separate_buffers(editor: Editor, updates: Mapping[int, Collection[int]]) -> None:
     """Add copies to a draft, so that no two buffers that parts of tuples or in-place updates had are one.
 
     Args:
-        originals: the computation's instructions as they were, by id.
         updates: id of an in-place update, XLA's or created → numbers of the operands that it may overwrite.
-        original_root: id of the root as it was.
     """
+    originals = {instruction.id: instruction for instruction in editor.computation.instructions[:]}
     merged: dict[_Buffer, dict[_Buffer, list[_Use]]] = {}
     for identifier, numbers in _keepers(editor, updates):
         operands = editor.instructions[identifier].operand_ids[:]
@@ -46,7 +40,7 @@ def separate_buffers(
                 of_value.setdefault(old, []).append((identifier, number))
     if editor.root.shape.element_type != _TUPLE:
         of_value = merged.setdefault(_buffer(editor.root_id, editor.instructions), {})
-        of_value.setdefault(_buffer(original_root, originals), []).append((None, 0))
+        of_value.setdefault(_buffer(editor.computation.root_id, originals), []).append((None, 0))
     for buffer, uses in merged.items():
         if len(uses) > 1:
             stays = buffer if buffer in uses else next(iter(uses))

@@ -20,7 +20,6 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.task_partitions import loop_backend_config
-from hlo_dispatch.passes.merged_buffers import separate_buffers
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported, resolve_hazards
 
 
@@ -89,7 +88,6 @@ class ComputationRewriter:
         }
         created_updates = {i: numbers for i, numbers in self._created_updates.items() if i in editor.instructions}
         updates |= created_updates
-        separate_buffers(editor, self._graph.instruction_of, updates, self._graph.computation.root_id)
         resolve_hazards(editor, self._aliasing.pairs(self._graph.computation), updates)
         return editor
 

@@ -213,11 +213,20 @@ class _LoopRewriter:
         element = caller.instructions[instruction.operand_ids[0]]
         if element.shape != instruction.shape:
             return False  # in another layout
+        if any(map(self._is_kept_or_overwritten, elements)):
+            return False  # the copy keeps what that would be
         if number is None:
             caller.root_id = element.id
         else:
             caller.set_operand(root.id, number, element.id)
         return True
+
+    def _is_kept_or_overwritten(self, value: int) -> bool:
+        """Whether a result, the state of a loop or an in-place update has the value's buffer."""
+        caller = self._caller
+        names = BufferUses(caller.instructions, caller.users).aliases(value)
+        users = [caller.instructions[user] for name in names for user in caller.users(name)]
+        return caller.root_id in names or any(u.opcode == "tuple" or writes_in_place(self._module, u) for u in users)
 
     def _results(self, number: int) -> list[int]:
         """Ids of the get-tuple-elements that are this element of the loop's result."""

@@ -22,6 +22,7 @@ from hlo_dispatch.analysis.reachability import ReachabilityMap, ancestors
 from hlo_dispatch.analysis.topological_order import TopologicalOrder
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.passes.merged_buffers import separate_buffers
 
 _TUPLE = 13
 
@@ -33,7 +34,7 @@ class RewriteUnsupported(Exception):
 def resolve_hazards(
     editor: Editor, pairs: Iterable[tuple[tuple[int, ...], int | None]], updates: Mapping[int, Collection[int]]
 ) -> None:
-    """Add the copies and control dependencies to a draft that its aliased buffers need.
+    """Add the copies and control dependencies to a draft that its aliased and its merged buffers need.
 
     Args:
         pairs: as `BufferAliasing.pairs` returns them.
@@ -42,6 +43,7 @@ def resolve_hazards(
     Raises:
         RewriteUnsupported: the result has a form that leaves no place for a copy.
     """
+    separate_buffers(editor, updates)
     pairs = list(pairs)
     if not pairs and not updates:
         return
