@@ -24,6 +24,8 @@ constexpr int kVectorBytes = 32;
 constexpr int kVectorBytes = 16;
 #endif
 constexpr int kLanes = kVectorBytes / 4;
+// Bytes of a line of the cache.
+constexpr int64_t kLine = 64;
 
 typedef float Vector __attribute__((vector_size(kVectorBytes)));
 typedef int32_t Bits __attribute__((vector_size(kVectorBytes)));
@@ -41,7 +43,24 @@ HLO_DISPATCH_INLINE Vector LoadBf16(const char* from) {
   return reinterpret_cast<Vector>(__builtin_convertvector(*reinterpret_cast<const Short*>(from), Wide) << 16);
 }
 HLO_DISPATCH_INLINE Vector Repeated(float value) { return value - Vector{}; }
-HLO_DISPATCH_INLINE Vector Larger(Vector a, Vector b) { return a > b ? a : b; }
+template <typename V>
+HLO_DISPATCH_INLINE V Larger(V a, V b) {
+  return a > b ? a : b;
+}
+
+// So many numbers, less than a vector of them, and zeros.
+HLO_DISPATCH_INLINE Vector LoadFirst(const float* from, int64_t count) {
+  float values[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) values[i] = from[i];
+  return Load(values);
+}
+
+// The first whole line of working memory.
+template <typename Number>
+HLO_DISPATCH_INLINE Number* FirstLine(Number* memory) {
+  const int64_t behind = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory) % kLine);
+  return memory + (kLine - behind) % kLine / static_cast<int64_t>(sizeof(Number));
+}
 
 // The first `count` lanes, and `otherwise` in the rest.
 HLO_DISPATCH_INLINE Vector FirstOf(Vector value, int64_t count, float otherwise) {
@@ -58,16 +77,16 @@ HLO_DISPATCH_INLINE void StoreFirst(float* to, Vector value, int64_t count) {
 #endif
 }
 
-// Each lane with the one that lies `step` from it.
-template <int step>
-HLO_DISPATCH_INLINE Vector Exchanged(Vector value) {
+// Each lane with the one that lies `step` from it; of Vector and Bits alike, as what follows.
+template <int step, typename V>
+HLO_DISPATCH_INLINE V Exchanged(V value) {
   Bits places;
   for (int i = 0; i < kLanes; ++i) places[i] = i ^ step;
   return __builtin_shuffle(value, places);
 }
 
-template <int step = kLanes / 2>
-HLO_DISPATCH_INLINE float Largest(Vector value) {
+template <int step = kLanes / 2, typename V>
+HLO_DISPATCH_INLINE auto Largest(V value) {
   value = Larger(value, Exchanged<step>(value));
   if constexpr (step == 1)
     return value[0];
@@ -75,8 +94,8 @@ HLO_DISPATCH_INLINE float Largest(Vector value) {
     return Largest<step / 2>(value);
 }
 
-template <int step = kLanes / 2>
-HLO_DISPATCH_INLINE float Total(Vector value) {
+template <int step = kLanes / 2, typename V>
+HLO_DISPATCH_INLINE auto Total(V value) {
   value += Exchanged<step>(value);
   if constexpr (step == 1)
     return value[0];

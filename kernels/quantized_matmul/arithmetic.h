@@ -26,9 +26,9 @@ struct Panel {
   int64_t columns;
   float* sums;  // row-major
   int64_t sums_stride;
-  // For row-major weights as many numbers, for sums that lie so that all of a few columns are in the cache at once; for
-  // column-major ones as many as the source has, in the order in which weights are widened; of Tiles the widened
-  // weights of one tile.
+  // For row-major weights and more than one row as many numbers, for sums that lie so that all of a few columns are in
+  // the cache at once; for column-major ones of four bits as many as the source has, in the order in which weights are
+  // widened; of Tiles the widened weights of one tile. Else null.
   float* scratch;
 };
 

@@ -1,4 +1,4 @@
-// The arithmetic of integer_product.cc, once for each instruction set (common/vectors.h): a source rounded to eight
+// The arithmetic of product.cc in integers, once for each instruction set (common/vectors.h): a source rounded to eight
 // bits, times integer weights.
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_INTEGER_ARITHMETIC_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_INTEGER_ARITHMETIC_H_

@@ -34,48 +34,18 @@ HLO_DISPATCH_INLINE Bits Rounded(Vector value) {
 #endif
 }
 
-template <int step>
-HLO_DISPATCH_INLINE Bits ExchangedBits(Bits value) {
-  Bits places;
-  for (int i = 0; i < kLanes; ++i) places[i] = i ^ step;
-  return __builtin_shuffle(value, places);
-}
-
-template <int step = kLanes / 2>
-HLO_DISPATCH_INLINE int32_t LargestInteger(Bits value) {
-  const Bits other = ExchangedBits<step>(value);
-  value = value > other ? value : other;
-  if constexpr (step == 1)
-    return value[0];
-  else
-    return LargestInteger<step / 2>(value);
-}
-
-template <int step = kLanes / 2>
-HLO_DISPATCH_INLINE int32_t TotalInteger(Bits value) {
-  value += ExchangedBits<step>(value);
-  if constexpr (step == 1)
-    return value[0];
-  else
-    return TotalInteger<step / 2>(value);
-}
-
 // A vector, or as much of one as there is, and zeros.
 HLO_DISPATCH_INLINE Vector LoadSome(const float* from, int64_t count) {
-  if (count >= kLanes) return Load(from);
-  float values[kLanes] = {};
-  for (int64_t i = 0; i < count; ++i) values[i] = from[i];
-  return Load(values);
+  return count >= kLanes ? Load(from) : LoadFirst(from, count);
 }
 
 // The bits of the largest absolute value; as numbers they are in the same order, infinities and NaNs behind all others.
 HLO_DISPATCH_INLINE uint32_t LargestBits(const float* from, int64_t count) {
   Bits largest = {};
   for (int64_t k = 0; k < count; k += kLanes) {
-    const Bits bits = reinterpret_cast<Bits>(LoadSome(from + k, count - k)) & 0x7fffffff;
-    largest = largest > bits ? largest : bits;
+    largest = Larger(largest, reinterpret_cast<Bits>(LoadSome(from + k, count - k)) & 0x7fffffff);
   }
-  return static_cast<uint32_t>(LargestInteger(largest));
+  return static_cast<uint32_t>(Largest(largest));
 }
 
 // One group of a row. Each step's numbers are written `stride` bytes apart.
@@ -99,7 +69,7 @@ HLO_DISPATCH_INLINE void RoundGroup(const float* from, int64_t count, int64_t st
     for (int64_t k = 0; k < rest; k += kNumbersPerStep, to += stride)
       __builtin_memcpy(to, numbers + k, kNumbersPerStep);
   }
-  *sum = TotalInteger(total);
+  *sum = Total(total);
   *scale = is_finite ? largest * kOfLargestNumber : FromBits(kNanBits);
 }
 

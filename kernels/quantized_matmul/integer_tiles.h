@@ -30,7 +30,6 @@ constexpr int kBlockRows = 2;
 constexpr int64_t kBlockStepBytes = kBlockRows * kNumbersPerStep;
 // Steps that are packed at once, of whole groups: what they take, 32 kB, stays in the first-level cache.
 constexpr int64_t kStepsAtOnce = 256;
-constexpr int64_t kLine = 64;
 
 // sums += numbers · weights, of four bytes in each lane: the weights are unsigned.
 #if defined(__AVX512VNNI__)
@@ -166,8 +165,7 @@ template <bool kIsByRow, bool kIsFourBits, bool kIsScaled>
 void MultiplyTile(const IntegerPanel& panel) {
   const RoundedRows& source = *panel.source;
   const int64_t at_once = GroupsAtOnce(source), blocks_end = panel.first_row + panel.rows;
-  const auto address = reinterpret_cast<uintptr_t>(panel.scratch);
-  uint8_t* const weights = panel.scratch + (kLine - address % kLine) % kLine;
+  uint8_t* const weights = FirstLine(panel.scratch);
   auto* const scales = reinterpret_cast<float*>(weights + at_once * source.steps * kStepBytes);
   for (int64_t first = 0; first < source.groups; first += at_once) {
     const int64_t last = source.groups - first < at_once ? source.groups : first + at_once;

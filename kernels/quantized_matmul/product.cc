@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/failure.h"
@@ -163,11 +164,11 @@ class QuantizedMatmul final : public Routine {
     } else {
       source.emplace(ordered.array(), ordered.matrix(), is_bf16, ordered.buffer());
     }
-    const std::optional<GroupScales> scales = ReadGroupScales(buffers);
+    const GroupScales scales = ReadGroupScales(buffers);
     std::vector<WidenedValues> others;
     std::vector<const float*> operands;
     const bool has_zeros = problem_.zeros.has_value() && problem_.zeros->array.has_value();
-    const size_t ahead = scales.has_value() ? 3 : 2;
+    const size_t ahead = problem_.scales.has_value() ? 3 : 2;
     std::optional<ZeroPoints> zeros;
     if (problem_.zeros.has_value()) {
       std::optional<WidenedMatrix> copy;
@@ -193,9 +194,7 @@ class QuantizedMatmul final : public Routine {
     }
     const auto finish = [&](const Tile& tile) {
       if (zeros.has_value()) {
-        const float* const first = scales.has_value() ? scales->first : nullptr;
-        const int64_t distance = scales.has_value() ? scales->distance : 0;
-        zeros->Subtract(tile, first, distance, scales.has_value() ? scales->step : 0, values, sums.row_stride);
+        zeros->Subtract(tile, scales.first, scales.distance, scales.step, values, sums.row_stride);
       }
       if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, tile, operands);
       if (separate_sums != nullptr) {
@@ -235,24 +234,30 @@ class QuantizedMatmul final : public Routine {
   }
 
  private:
-  // Scales of groups in place, or converted to f32 and row-major where the arithmetic needs that.
+  // Scales of groups in place, or converted to f32 and row-major where the arithmetic needs that. Without any there is
+  // one group, and no first one.
   struct GroupScales {
-    std::optional<WidenedMatrix> copy;
-    const float* first;
-    int64_t distance, step;
+    int64_t group;  // rows of weights
+    const float* first = nullptr;
+    int64_t distance = 0, step = 0;  // from group to group, and from column to column
+    std::optional<WidenedMatrix> copy = std::nullopt;
+
+    const float* At(int64_t row, int64_t column) const {
+      return first == nullptr ? nullptr : first + row / group * distance + column * step;
+    }
   };
 
-  std::optional<GroupScales> ReadGroupScales(const RoutineBuffers& buffers) const {
-    if (!problem_.scales.has_value()) return std::nullopt;
+  GroupScales ReadGroupScales(const RoutineBuffers& buffers) const {
+    if (!problem_.scales.has_value()) return {problem_.weights.depth};
     const auto& [array, matrix, group] = *problem_.scales;
     if (array.type == ElementType::kF32 && (matrix.is_by_row() || !problem_.weights.has_contiguous_columns)) {
       const void* first = array.Begin(const_cast<void*>(buffers.operands[2]));
-      return GroupScales{std::nullopt, static_cast<const float*>(first), matrix.row_stride, matrix.column_stride};
+      return {group, static_cast<const float*>(first), matrix.row_stride, matrix.column_stride};
     }
-    GroupScales widened{WidenedMatrix(array, matrix, buffers.operands[2]), nullptr, 0, 1};
-    widened.first = widened.copy->begin();
-    widened.distance = widened.copy->row_stride();
-    return widened;
+    WidenedMatrix copy(array, matrix, buffers.operands[2]);
+    const float* const first = copy.begin();
+    const int64_t distance = copy.row_stride();
+    return {group, first, distance, 1, std::move(copy)};
   }
 
   template <typename T>
@@ -305,37 +310,42 @@ class QuantizedMatmul final : public Routine {
     return {rows, columns, depth, RoundUpTo(CeilOfRatio(rows, down), grain), width, depth};
   }
 
-  void Multiply(const Source& source, const char* buffer, const std::optional<GroupScales>& scales, float* values,
-                int64_t distance, const Piece& piece) const {
+  // Numbers of working memory for a piece of few rows: none where sums and source are used where they are.
+  int64_t ScratchNumbers(int64_t rows, int64_t columns) const {
+    const Weights& weights = problem_.weights;
+    if (tiles_ != nullptr) return tiles_->scratch;
+    if (weights.has_contiguous_columns) return rows > 1 ? rows * columns : 0;
+    return weights.type == WeightsType::kS4 ? rows * weights.depth : 0;
+  }
+
+  void Multiply(const Source& source, const char* buffer, const GroupScales& scales, float* values, int64_t distance,
+                const Piece& piece) const {
     const Weights& weights = problem_.weights;
     const Tile& tile = piece.tile;
     const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
     const int64_t before = weights.has_contiguous_columns ? piece.first * weights.distance : piece.first;
-    const int64_t group = scales.has_value() ? problem_.scales->group : weights.depth;
     const int64_t columns = tile.column_end - tile.column_begin, rows = tile.row_end - tile.row_begin;
     const int64_t width = tiles_ != nullptr ? tiles_->columns : columns;
-    const int64_t numbers = rows * (weights.has_contiguous_columns ? columns : weights.depth);
-    const std::unique_ptr<float[]> scratch(
-        new float[static_cast<size_t>(tiles_ != nullptr ? tiles_->scratch : numbers)]);
+    const int64_t numbers = ScratchNumbers(rows, columns);
+    const std::unique_ptr<float[]> scratch(numbers > 0 ? new float[static_cast<size_t>(numbers)] : nullptr);
     for (int64_t column = tile.column_begin; column < tile.column_end; column += width) {
       MultiplyPanel({source.At(tile.row_begin, piece.first), source.row_stride(), rows, piece.last - piece.first,
                      buffer + WeightBytes(weights.type, weights.offset + before + column * step), weights.distance,
                      buffer + WeightBytes(weights.type, weights.elements), weights.flip(),
-                     scales.has_value() ? scales->first + piece.first / group * scales->distance + column * scales->step
-                                        : nullptr,
-                     scales.has_value() ? scales->distance : 0, scales.has_value() ? scales->step : 0, group,
+                     scales.At(piece.first, column), scales.distance, scales.step, scales.group,
                      std::min(width, tile.column_end - column), values + tile.row_begin * distance + column, distance,
                      scratch.get()});
     }
   }
 
   // A tile of the sums, from a block of the source on.
-  void MultiplyIntegers(const RoundedRows& source, const char* buffer, const std::optional<GroupScales>& scales,
-                        float* values, int64_t distance, const Tile& tile) const {
+  void MultiplyIntegers(const RoundedRows& source, const char* buffer, const GroupScales& scales, float* values,
+                        int64_t distance, const Tile& tile) const {
     const Weights& weights = problem_.weights;
     const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
-    const IntegerLoops& s4 = scales.has_value() ? integers_->scaled_s4 : integers_->s4;
-    const IntegerLoops& s8 = scales.has_value() ? integers_->scaled_s8 : integers_->s8;
+    const bool is_scaled = problem_.scales.has_value();
+    const IntegerLoops& s4 = is_scaled ? integers_->scaled_s4 : integers_->s4;
+    const IntegerLoops& s8 = is_scaled ? integers_->scaled_s8 : integers_->s8;
     const IntegerLoops& loops = weights.type == WeightsType::kS4 ? s4 : s8;
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[static_cast<size_t>(integers_->scratch(source))]);
     for (int64_t column = tile.column_begin; column < tile.column_end; column += integers_->columns) {
@@ -345,10 +355,10 @@ class QuantizedMatmul final : public Routine {
                                tile.row_end - tile.row_begin,
                                reinterpret_cast<const uint8_t*>(from),
                                weights.distance,
-                               scales.has_value() ? scales->first + column * scales->step : nullptr,
-                               scales.has_value() ? scales->distance : 0,
-                               scales.has_value() ? scales->step : 0,
-                               scales.has_value() ? problem_.scales->group : weights.depth,
+                               scales.At(0, column),
+                               scales.distance,
+                               scales.step,
+                               scales.group,
                                std::min(integers_->columns, tile.column_end - column),
                                values + tile.row_begin * distance + column,
                                distance,

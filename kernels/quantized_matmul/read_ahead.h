@@ -9,8 +9,6 @@
 namespace hlo_dispatch::quantized_matmul {
 namespace {
 
-// Bytes of a line of the cache.
-constexpr int64_t kLine = 64;
 // So much is on its way from memory at least, some hundred nanoseconds of what one thread reads.
 constexpr int64_t kBytesAhead = 1 << 14;
 

@@ -38,12 +38,6 @@ constexpr int64_t kScaleNumbers = (kWidenedDepth / kGroupGrain + 1) * kTileColum
 // guess.
 constexpr int64_t kRowsAhead = 16;
 
-// Where the widened weights lie: from the scratch memory's first whole line on.
-HLO_DISPATCH_INLINE float* FirstLine(const Panel& panel) {
-  const auto address = reinterpret_cast<uintptr_t>(panel.scratch);
-  return panel.scratch + (kLine - address % kLine) % kLine / 4;
-}
-
 HLO_DISPATCH_INLINE void StoreStep(float* widened, int64_t step, Pair pair) {
   Store(widened + 2 * step * kLanes, pair.first);
   Store(widened + (2 * step + 1) * kLanes, pair.second);
@@ -64,7 +58,7 @@ HLO_DISPATCH_INLINE Pair RowOfTile(const Panel& panel, int64_t k) {
     return WidenedPair(weights);
   } else {
     uint8_t bytes[kTileColumns] = {};
-    __builtin_memcpy(bytes, Address(weights), static_cast<size_t>(panel.columns * kLine / kPerLine<P>));
+    __builtin_memcpy(bytes, Address(weights), static_cast<size_t>(BytesOf<P>(panel.columns)));
     return WidenedPair(WeightsAt<P>(bytes, panel));
   }
 }
@@ -254,7 +248,7 @@ void AddProductsOfSome(const Panel& panel, int64_t row, const WidenedTile& tile)
 template <bool kIsByRow, bool kIsScaled, typename P>
 void MultiplyTile(const Panel& panel) {
   constexpr bool kIsPairedTile = kTileIsPaired<kIsByRow, P>;
-  float* const widened = FirstLine(panel);
+  float* const widened = FirstLine(panel.scratch);
   float* const scales = widened + kWidenedNumbers;
   for (int64_t first = 0; first < panel.depth; first += kWidenedDepth) {
     const int64_t last = panel.depth - first < kWidenedDepth ? panel.depth : first + kWidenedDepth;

@@ -226,20 +226,9 @@ HLO_DISPATCH_INLINE bool IsWhole(P weights, const Panel& panel) {
   return static_cast<const char*>(panel.end) - static_cast<const char*>(Address(weights)) >= BytesOf<P>(kLanes);
 }
 
-template <bool kIsScaled>
-HLO_DISPATCH_INLINE const float* Behind(const float* scales, int64_t columns) {
-  return kIsScaled ? scales + columns : nullptr;
-}
-
 // Of the group that a row of weights is in, from some column on.
 HLO_DISPATCH_INLINE const float* ScalesAt(const Panel& panel, int64_t k, int64_t column) {
   return panel.scales + k / panel.group * panel.scales_row_stride + column * panel.scales_column_stride;
-}
-
-HLO_DISPATCH_INLINE Vector LoadFirst(const float* from, int64_t count) {
-  float values[kLanes] = {};
-  for (int64_t i = 0; i < count; ++i) values[i] = from[i];
-  return Load(values);
 }
 
 }  // namespace
