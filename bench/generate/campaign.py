@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from hlo_dispatch.bench.generate.peers import PEERS, missing
-from hlo_dispatch.bench.generate.plan import CALLS, Contender, GenerationPlan
+from hlo_dispatch.bench.generate.plan import CALLS, Contender, GenerationPlan, has_file
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
 
 _PROCESS = "hlo_dispatch.bench.generate.process"
@@ -60,27 +60,29 @@ class _Turns:
                 entry["problem"] = absent
                 continue
             self._say(f"{contender.name}: loading")
-            settings = self._peer_settings(contender) if contender.way in PEERS else self._jax_settings(contender)
+            settings = self._settings(contender)
+            if has_file(contender.way):
+                self._write(contender, settings)
             if "problem" in entry:
                 continue
-            requests = list(self._plan.requests(contender).values())
             self._workers[contender.name] = Worker(_PROCESS)
-            about = {"way": contender.way, "size": self._plan.size, "batch": self._plan.batch, "requests": requests}
-            self._ask(contender, {"load": about | settings}, entry.update)
+            self._ask(contender, {"load": settings}, entry.update)
 
-    def _jax_settings(self, contender: Contender) -> dict[str, Any]:
+    def _settings(self, contender: Contender) -> dict[str, Any]:
+        plan, requests = self._plan, list(self._plan.requests(contender).values())
+        shared = {"way": contender.way, "size": plan.size, "batch": plan.batch, "requests": requests}
+        if contender.way in PEERS:
+            return shared | {"precision": contender.precision}
         dtype = {"f32": "float32", "bf16": "bfloat16"}[contender.dtype]
-        capacity = self._plan.capacities[0]
-        return {"form": contender.form, "dtype": dtype, "capacity": capacity, "policy": self._plan.policy}
+        return shared | {
+            "form": contender.form, "dtype": dtype, "capacity": plan.capacities[0], "policy": plan.policy,
+        }  # fmt: skip
 
-    def _peer_settings(self, contender: Contender) -> dict[str, Any]:
-        """The file that a process of its own writes, whose memory goes with it."""
-        settings: dict[str, Any] = {"precision": contender.precision, "file": ""}
+    def _write(self, contender: Contender, settings: dict[str, Any]) -> None:
+        """Have a process of its own, whose memory goes with it, write the contender's file."""
         self._workers[contender.name] = writer = Worker(_PROCESS)
-        about = {"peer": contender.way, "size": self._plan.size, "folder": self._folder}
-        self._ask(contender, {"write": about | {"precision": contender.precision}}, settings.update)
+        self._ask(contender, {"write": settings | {"folder": self._folder}}, settings.update)
         writer.close()
-        return settings
 
     def measure(self) -> None:
         """All requests of all, so many turns, in an order that changes; then what is measured once."""

@@ -1,4 +1,4 @@
-"""One form of the decoder in JAX: stock, jitted with the pass, or frozen."""
+"""One form of the decoder in JAX: stock, jitted with the pass, frozen, or saved and loaded."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,8 +15,8 @@ import numpy as np
 
 import hlo_dispatch
 from hlo_dispatch.bench.generate import decoder
-from hlo_dispatch.bench.generate.plan import formats
-from hlo_dispatch.bench.generate.session import longest_prompt
+from hlo_dispatch.bench.generate.plan import formats, is_frozen
+from hlo_dispatch.bench.generate.session import PROMPT, longest_prompt
 from hlo_dispatch.bench.generate.weights import SIZES, Array, random_prompt
 from hlo_dispatch.process.retained_memory import return_free_memory
 
@@ -25,16 +26,31 @@ def make(requests: Sequence[dict[str, Any]], **settings: Any) -> JaxSession:
     return JaxSession(prompt=longest_prompt(requests), **settings)
 
 
+def write(folder: Path, requests: Sequence[dict[str, Any]], **settings: Any) -> Path:
+    """The frozen decoder as a file, with the programs of the first tokens and of these requests."""
+    session = make(requests, **settings)
+    session.load()
+    session.decode(PROMPT, session.prefill(PROMPT))
+    for request in requests:
+        session.call(request)()
+    return session.save(folder / f"{settings['way']} {settings['form']}")
+
+
 class JaxSession:
     """A step function, with a cache of its own for each capacity."""
 
     def __init__(
-        self, size: str, form: str, dtype: str, way: str, batch: int, capacity: int, policy: str, prompt: int
-    ) -> None:
+        self, size: str, form: str, dtype: str, way: str, batch: int, capacity: int, policy: str, prompt: int,
+        file: str = "",
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            file: which is loaded instead of weights that are made; empty: none.
+        """
         self._size, self._form, self._batch, self._dtype = SIZES[size], form, batch, dtype
-        self._capacity, self._way = capacity, way
+        self._capacity, self._way, self._file = capacity, way, file
         hlo_dispatch.install(policy="never" if way == "stock" else policy)
-        self._weights: Any = jax.block_until_ready(decoder.parameters(self._size, form, dtype))
+        self._weights: Any = None if file else jax.block_until_ready(decoder.parameters(self._size, form, dtype))
         tokens = random_prompt(self._size, batch, prompt)
         self._prompt: Any = lru_cache(lambda count: jnp.asarray(tokens[:, :count]))
         self._position: Any = lru_cache(lambda position: jnp.int32(position))
@@ -42,12 +58,20 @@ class JaxSession:
         self._run: Any = None
 
     def load(self) -> None:
+        if self._file:
+            self._run = hlo_dispatch.load(self._file)
+            return
         jitted = jax.jit(decoder.step(self._size, self._form), donate_argnums=1)
-        if self._way.startswith("frozen"):
+        if is_frozen(self._way):
             weights, activations = formats(self._way)
             self._run = hlo_dispatch.freeze(jitted, self._weights, weights=weights, activations=activations)
         else:
             self._run = partial(jitted, self._weights)
+
+    def save(self, path: Path) -> Path:
+        """Save what is frozen."""
+        self._run.save(path)
+        return path
 
     def forget_weights(self) -> None:
         self._weights = None

@@ -10,8 +10,10 @@ from hlo_dispatch.bench.generate.peers import PEERS
 
 WAYS = (
     "stock", "jit", "frozen", "frozen-bf16", "frozen-int8", "frozen-int8-int8", "frozen-int4", "frozen-int4-int8",
+    "loaded-int8", "loaded-int4",
 )  # fmt: skip
-"""In JAX; after "frozen-" the format that weights are stored in, and that of activations in products of many rows."""
+"""In JAX; after "frozen-" the format that weights are stored in, and that of activations in products of many rows. What
+is loaded was frozen, compiled and saved by another process before."""
 PRECISIONS = ("f32", "bf16", "int8", "int4")
 """Of weights."""
 PREFILLS = (128, 512)
@@ -19,6 +21,16 @@ POSITIONS = (128, 512)
 TURNS = 4
 CALLS = 5
 """Tokens of a turn."""
+
+
+def is_frozen(way: str) -> bool:
+    """Whether weights are frozen, here or in a saved file."""
+    return way.startswith(("frozen", "loaded"))
+
+
+def has_file(way: str) -> bool:
+    """Whether another process writes a file of it before."""
+    return way in PEERS or way.startswith("loaded")
 
 
 def formats(way: str) -> tuple[str | None, str | None]:
@@ -72,7 +84,7 @@ class GenerationPlan:
         }
 
     def _in_jax(self, way: str, form: str) -> Contender:
-        dtype = self.dtype or ("f32" if way.startswith("frozen") else "bf16")
+        dtype = self.dtype or ("f32" if is_frozen(way) else "bf16")
         precision, _ = formats(way)
         return Contender(self._name(dtype, way, form), way, form, precision or dtype, dtype)
 

@@ -15,9 +15,13 @@ from hlo_dispatch.bench.models.process import forget_peak, status
 from hlo_dispatch.bench.worker import serve
 
 
-def write(peer: str, size: str, precision: str, folder: str) -> dict[str, Any]:
-    """Write a peer's file of the decoder."""
-    return {"file": str(library(peer).write(SIZES[size], precision, Path(folder)))}
+def write(way: str, size: str, folder: str, **settings: Any) -> dict[str, Any]:
+    """Write the file of the decoder that a session loads."""
+    if way in PEERS:
+        return {"file": str(library(way).write(SIZES[size], settings["precision"], Path(folder)))}
+    from hlo_dispatch.bench.generate import in_jax
+
+    return {"file": str(in_jax.write(Path(folder), way=way, size=size, **settings))}
 
 
 def load(way: str, requests: list[dict[str, Any]], **settings: Any) -> tuple[Session, dict[str, Any]]:

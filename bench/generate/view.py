@@ -105,9 +105,10 @@ def _print_memory(target: Console, entries: Sequence[dict[str, Any]]) -> None:
     target.print(table)
     target.print(
         Text(
-            "The first token's time is that of compiling, of preprocessing weights (a peer: of loading its file) and "
-            "of a prefill; its peak is the largest memory of the process until then, above that of its imports. A "
-            "process has the resident memory between tokens, and at most what a token adds during one; the cache is "
+            "The first token's time is that of compiling, of preprocessing weights (of a peer, and of what was saved, "
+            "of loading its file) and of a prefill; its peak is the largest memory of the process until then, above "
+            "that of its imports. A process has the resident memory between tokens, and at most what a token adds "
+            "during one; the cache is "
             "donated. Besides: what it has during a token beside its imports, its weights and one cache (a peer keeps "
             "that itself): activations, programs, and what was used to make them. Greedy tokens are compared with "
             "those of the first with such weights; libraries round integers differently."

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from hlo_dispatch.bench.generate import campaign, peers, view
+from hlo_dispatch.bench.generate import campaign, in_jax, peers, view
 from hlo_dispatch.bench.generate.plan import CALLS, GenerationPlan
+from hlo_dispatch.bench.generate.session import first_tokens
 from hlo_dispatch.bench.generate.weights import SIZES, random_prompt
 
 pytestmark = pytest.mark.any_python
@@ -102,6 +104,24 @@ def test_a_peer_generates_the_same_tokens_in_f32(peer: str) -> None:
     assert "problem" not in theirs
     assert theirs["tokens"] == ours["tokens"]
     assert len(theirs["samples"]["token at 8"]) == CALLS
+
+
+@pytest.mark.usefixtures("_compiled_quickly")
+def test_what_is_loaded_generates_the_same_tokens(tmp_path: Path) -> None:
+    plan = GenerationPlan("tiny", ("carry",), ("loaded-int4",), "", (160,), "heuristic", positions=(8,))
+    ((contender,),) = plan.groups.values()
+    settings: dict[str, Any] = {
+        "requests": list(plan.requests(contender).values()), "size": "tiny", "form": "carry", "dtype": "float32",
+        "batch": 1, "capacity": 160, "policy": "heuristic",
+    }  # fmt: skip
+    file = in_jax.write(tmp_path, way=contender.way, **settings)
+    sessions = [in_jax.make(way="frozen-int4", **settings), in_jax.make(way=contender.way, file=str(file), **settings)]
+    for session in sessions:
+        session.load()
+    frozen, loaded = map(first_tokens, sessions)
+    assert contender.precision == "int4"
+    assert loaded == frozen
+    assert sessions[1].weight_bytes == sessions[0].weight_bytes
 
 
 def test_a_longer_prompt_begins_like_a_shorter_one() -> None:

@@ -156,7 +156,7 @@ def bench_generate(
         typer.Option(
             metavar="WAY,...",
             help="stock, jit, frozen, frozen-bf16, frozen-int8, frozen-int4, the last two with -int8 behind them for "
-            "activations, and the peers llama.cpp and OpenVINO; else all.",
+            "activations, loaded-int8 and loaded-int4 (from a file), and the peers llama.cpp and OpenVINO; else all.",
         ),
     ] = "",
     dtype: Annotated[str, typer.Option(help="f32 or bf16; else f32 where weights are frozen, and bf16.")] = "",
