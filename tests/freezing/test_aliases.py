@@ -12,6 +12,7 @@ import pytest
 from split_program import optimized
 from stages import split_small_weights
 
+from hlo_dispatch.analysis.overwritten_parameters import keep_inputs, overwritten_parameters
 from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.driver.frozen_build import FrozenModule, build
@@ -167,3 +168,16 @@ def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -
 def test_a_program_that_is_tried_keeps_its_inputs(whole: Module) -> None:
     """It runs many times on the same ones."""
     assert donations(whole_program_trial._plain(whole)) == set()
+
+
+def test_inputs_are_kept_by_copies() -> None:
+    def program(h: Any, w: Any) -> Any:
+        y = jax.lax.fori_loop(0, 5, lambda _, h: jnp.tanh(h @ w), h)
+        return jax.lax.fori_loop(0, 5, lambda _, z: z * 0.5 + y[0], jnp.ones(h.shape))
+
+    module = optimized(program, [array(8, 16), array(16, 16)], (0,))
+    assert overwritten_parameters(module, {0, 1}) == {0}
+    keep_inputs(module)
+    verify(module)
+    assert not overwritten_parameters(module, {0, 1})
+    assert not module.proto.input_output_alias.entries

@@ -8,6 +8,7 @@ view, and written in place meanwhile, in every order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -249,3 +250,26 @@ def test_a_reader_of_xlas_that_now_reads_a_kernels_result_is_protected() -> None
     updated[3:203] = new
     expected = np.take_along_axis(updated, np.argsort(value, axis=1, kind="stable"), 1)
     np.testing.assert_allclose(np.asarray(compiled(x, w, b, new)), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda h, w, n: jax.lax.fori_loop(0, n, lambda _, h: jnp.tanh(h @ w), h),
+        lambda h, w, n: h.at[n].set(1) @ w,
+    ],
+    ids=["loop", "update"],
+)
+def test_an_argument_that_a_view_holds_is_not_overwritten(changed: Callable[..., jax.Array]) -> None:
+    """JAX donates no array that NumPy has a view of."""
+
+    def program(h: jax.Array, w: jax.Array, n: jax.Array) -> jax.Array:
+        row = changed(h, w, n)[0]
+        return jax.lax.fori_loop(0, n, lambda _, z: z * 0.5 + row, jnp.ones(h.shape))
+
+    h, w = np.full((8, 64), 0.5, np.float32), np.full((64, 64), 0.01, np.float32)
+    with hlo_dispatch.enabled(policy="always"):
+        given = jnp.array(h)
+        view = np.asarray(given)
+        jax.block_until_ready(jax.jit(program, donate_argnums=0)(given, w, np.int32(3)))
+    np.testing.assert_array_equal(view, h)

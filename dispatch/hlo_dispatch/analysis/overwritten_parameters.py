@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.in_place_updates import variant_elements, writes_in_place, written_operands
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.entry_parameters import remove_donation
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
@@ -27,6 +29,26 @@ def overwritten_parameters(module: Module, parameters: AbstractSet[int]) -> set[
         and instruction.parameter_number in parameters
         and buffers.results(module.entry, instruction.id, ()) is None
     }
+
+
+def copy_overwritten(module: Module, parameters: AbstractSet[int]) -> None:
+    """Copy those of these array parameters of the entry that an instruction would overwrite."""
+    overwritten = overwritten_parameters(module, parameters)
+    if not overwritten:
+        return
+    draft = Editor(module, module.entry)
+    for parameter in draft.parameters():
+        if parameter.parameter_number in overwritten:
+            copy = draft.after(parameter.id).make("copy", parameter.shape, parameter.id, stem="own_copy")
+            draft.replace_all_uses_with(parameter.id, copy.id)
+    commit(module, [draft])
+
+
+def keep_inputs(module: Module) -> None:
+    """Donate no parameter: copy what the program would overwrite, for callers who read their arguments again."""
+    donations = (*module.proto.input_output_alias.entries, *module.proto.buffer_donor.entries)
+    copy_overwritten(module, {entry.parameter_number for entry in donations})
+    remove_donation(module)
 
 
 def overwritten_elements(

@@ -12,9 +12,8 @@ from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
 
 from hlo_dispatch.freezing.signature import is_key
+from hlo_dispatch.jax_plugin.forgotten_donation import IS_DONATION_KEPT
 
-IS_DONATION_KEPT = jax.__version_info__ >= (0, 11)
-"""jaxlib 0.10.2 forgets what is donated where a pass returns a module: memory is not reused."""
 _COPIED_BYTES = 64 << 10
 """Bytes of donated leaves that may as well be copied: counters, sums of metrics."""
 _UNSUPPORTED = ("in_shardings", "out_shardings", "device", "backend", "inline", "compiler_options")

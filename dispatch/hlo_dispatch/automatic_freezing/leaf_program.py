@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hlo_dispatch.automatic_freezing.eligibility import IS_DONATION_KEPT
 from hlo_dispatch.automatic_freezing.leaf_check import LeafCheck
 from hlo_dispatch.automatic_freezing.traced_call import TracedCall, key_of
 from hlo_dispatch.automatic_freezing.trial import CallTrial
@@ -21,6 +20,7 @@ from hlo_dispatch.freezing.callable import Frozen
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import bytes_of
 from hlo_dispatch.freezing.signature import signature
+from hlo_dispatch.jax_plugin.forgotten_donation import IS_DONATION_KEPT
 
 
 class OtherSettings(FreezeError):

@@ -13,13 +13,13 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from hlo_dispatch.automatic_freezing.eligibility import (
-    IS_DONATION_KEPT,
     refusal_of_donation,
     refusal_of_jaxpr,
     refusal_of_leaves,
 )
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.signature import is_key, signature
+from hlo_dispatch.jax_plugin.forgotten_donation import IS_DONATION_KEPT
 
 _NUMBERS = (bool, int, float, complex)
 

@@ -19,6 +19,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from hlo_dispatch.analysis.loop_nest import executions
+from hlo_dispatch.analysis.overwritten_parameters import keep_inputs
 from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
 from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled
 from hlo_dispatch.autotune.compare.finalists import fastest, finalists_of
@@ -32,7 +33,7 @@ from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
 from hlo_dispatch.autotune.run.time_estimate import compile_time, input_time
 from hlo_dispatch.autotune.run.watchdog import run_with_watchdog
-from hlo_dispatch.ir.entry_parameters import remove_donation, unread_parameters
+from hlo_dispatch.ir.entry_parameters import unread_parameters
 from hlo_dispatch.ir.kernel_call import is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
@@ -290,9 +291,9 @@ def _has_calls_in_and_outside_of_loops(module: Module) -> bool:
 
 
 def _plain(module: Module) -> Module:
-    """A copy of the module without input donation: inputs are used again."""
+    """A copy of the module that donates no input: they are used again."""
     module = module.copy()
-    remove_donation(module)
+    keep_inputs(module)
     module.proto.ClearField("schedule")
     return module
 

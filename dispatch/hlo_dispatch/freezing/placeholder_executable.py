@@ -23,6 +23,7 @@ from jax.interpreters import mlir
 from hlo_dispatch.autotune.run.executable import named, placeholder_name, substituting_module
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.executable_loading import compiled_from, serialized_executable_of
+from hlo_dispatch.jax_plugin.forgotten_donation import with_inputs_kept
 from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.process.retained_memory import return_free_memory
@@ -73,7 +74,7 @@ class PlaceholderExecutable:
         self._compiled_stage: Any = None
         self._results, self._structure = tuple(results), structure
         self.name = placeholder_name(f"frozen_{_digest(module)}")
-        self._module = named(module, self.name)
+        self._module = named(with_inputs_kept(module), self.name)
         self._runs: list[Callable[..., Any]] = []
         """Jitted functions, the latest first: one for each device that it was called on."""
         self._latest = self._jitted()

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from hlo_dispatch.analysis.overwritten_parameters import keep_inputs
 from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.writer import row_major_results
 from hlo_dispatch.autotune.run.running_time import RunningTimes
 from hlo_dispatch.ir.editor import Editor, commit
-from hlo_dispatch.ir.entry_parameters import remove_donation, update_signature
+from hlo_dispatch.ir.entry_parameters import update_signature
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
@@ -80,7 +81,7 @@ def _end(module: Module, instructions: Sequence[InstructionProto], least_bytes: 
 def _cut(module: Module, instructions: Sequence[InstructionProto], end: int) -> Module | None:
     """The program's first instructions, with all of its parameters."""
     part = module.copy()
-    remove_donation(part)
+    keep_inputs(part)
     editor = Editor(part, part.entry)
     first = {instruction.id for instruction in instructions[:end]}
     read_later = dict.fromkeys(o for i in instructions[end:] for o in i.operand_ids[:] if o in first)

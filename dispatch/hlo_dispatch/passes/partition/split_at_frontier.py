@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from hlo_dispatch.analysis.binding_time import PURE, StaticRule
 from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.overwritten_parameters import overwritten_parameters
+from hlo_dispatch.analysis.overwritten_parameters import copy_overwritten
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import remove_donation, renumber_parameters
 from hlo_dispatch.ir.module import Module
@@ -75,7 +75,7 @@ def split_at(
     split.frozen_inputs = _read_frozen_inputs(draft, frozen)
     commit(module, [draft])
     new_parameters = range(count, count + len(frontier))
-    _copy_overwritten(module, frozenset((*new_parameters, *split.frozen_inputs)))
+    copy_overwritten(module, frozenset((*new_parameters, *split.frozen_inputs)))
     renumber_parameters(module, [*new_parameters, *split.frozen_inputs, *split.dynamic_inputs])
     return split
 
@@ -122,19 +122,6 @@ def _add_parameter(rewriter: ComputationRewriter, node: Node, number: int) -> No
         return
     parameter = builder.parameter(number, row_major_shape, "preprocessed")
     builder.make("bitcast", node.shape, parameter.id, stem="renamed", identifier=value_id)
-
-
-def _copy_overwritten(module: Module, parameters: AbstractSet[int]) -> None:
-    """Copy those of these parameters that an instruction would overwrite: every call reads them as they are."""
-    overwritten = overwritten_parameters(module, parameters)
-    if not overwritten:
-        return
-    draft = Editor(module, module.entry)
-    for parameter in draft.parameters():
-        if parameter.parameter_number in overwritten:
-            copy = draft.after(parameter.id).make("copy", parameter.shape, parameter.id, stem="own_copy")
-            draft.replace_all_uses_with(parameter.id, copy.id)
-    commit(module, [draft])
 
 
 def _add_results(rewriter: ComputationRewriter, frontier: Sequence[Node]) -> int:
