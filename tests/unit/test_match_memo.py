@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.match import match_memo
@@ -112,7 +112,7 @@ def rewritten(text: str, policy: str) -> tuple[bytes | None, str]:
 
 
 def found_anew(
-    memo: MatchMemo, at: Node, predicates: Sequence[Predicate], static: object, find: Finder, find_apart: object
+    memo: MatchMemo, at: Node, predicates: Sequence[Predicate], graph: object, find: Finder, *apart: object
 ) -> Match | Refusal:
     """In place of the memo's own match."""
     return find(predicates)
@@ -128,8 +128,8 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[Trace]:
     made: list[Trace] = []
     follow = Trace.follow
 
-    def counted(trace: Trace, at: Node, predicates: Sequence[Predicate]) -> list[Node] | None:
-        found = follow(trace, at, predicates)
+    def counted(trace: Trace, at: Node, predicates: Sequence[Predicate], graph: FlatGraph) -> list[Node] | None:
+        found = follow(trace, at, predicates, graph)
         made.extend([trace] if found is not None else [])
         return found
 
@@ -174,8 +174,8 @@ def shares_trace(one: dict[str, Any], other: dict[str, Any], after: dict[str, An
     match, trace, _ = record(found, first, predicates)
     assert isinstance(match, Match)
     assert trace is not None
-    assert trace.follow(first, predicates) is not None
-    return trace.follow(second, predicates) is not None
+    assert trace.follow(first, predicates, graph) is not None
+    return trace.follow(second, predicates, graph) is not None
 
 
 @pytest.mark.any_processor
@@ -224,8 +224,8 @@ def test_what_another_match_owns_is_asked_of_each() -> None:
     product = node(graph, "d_1")
     _, trace, _ = record(lambda asked: asked[0](product.users[0]), product, predicates)
     assert trace is not None
-    assert trace.follow(product, predicates) is not None
-    assert trace.follow(node(graph, "d_2"), predicates) is None
+    assert trace.follow(product, predicates, graph) is not None
+    assert trace.follow(node(graph, "d_2"), predicates, graph) is None
 
 
 @pytest.mark.any_processor
@@ -237,3 +237,81 @@ def test_names_and_ids_make_a_trace_unusable() -> None:
         assert record(lambda _, read=read: read(), product, [])[1] is None
     assert type(product).__name__ == "Node"
     assert record(lambda _: product.opcode, product, [])[1] is not None
+
+
+ROWS = "f32[8]{0}"
+REDUCTIONS = ("maximum", "minimum", "add", "multiply")
+
+
+def softmax_layer(number: int, largest: str = "maximum", total: str = "add", users: str = "") -> str:
+    """A softmax over the last dimension, if it reduces by the default functions, and all of its steps otherwise."""
+    previous = "x" if number == 0 else f"y_{number - 1}"
+    written = f"""
+  m# = {ROWS} reduce(@, lowest), dimensions={{1}}, to_apply={largest}_of
+  l# = {M} broadcast(m#), dimensions={{0}}
+  s# = {M} subtract(@, l#)
+  e# = {M} exponential(s#)
+  t# = {ROWS} reduce(e#, zero), dimensions={{1}}, to_apply={total}_of
+  n# = {M} broadcast(t#), dimensions={{0}}
+  y# = {M} divide(e#, n#)
+  {users}"""
+    return written.replace("@", previous).replace("#", f"_{number}")
+
+
+def softmax_program(layers: Sequence[str]) -> str:
+    """A program of these layers, one after the other."""
+    written = "".join(layers)
+    found = [f"u_{number}" for number in range(len(layers)) if f"u_{number} =" in written]
+    kept = ", ".join([*found, f"y_{len(layers) - 1}"])
+    functions = "".join(
+        f"{opcode}_of {{ a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] {opcode}(a, b) }}\n"
+        for opcode in REDUCTIONS
+    )
+    return f"""{functions}ENTRY main {{
+  x = {M} parameter(0)
+  lowest = f32[] constant(-inf)
+  zero = f32[] constant(0)
+{written}  ROOT out = ({", ".join([M] * (len(found) + 1))}) tuple({kept}) }}"""
+
+
+UNLIKE_SOFTMAXES: dict[str, dict[str, str]] = {
+    **{f"the {opcode}": {"largest": opcode} for opcode in REDUCTIONS if opcode != "maximum"},
+    **{f"divided by the {opcode}": {"total": opcode} for opcode in REDUCTIONS if opcode != "add"},
+    "another user": {"users": f"u# = {M} cosine(e#)\n"},
+}
+
+
+@pytest.mark.any_processor
+@pytest.mark.usefixtures("recorded_at_once")
+@pytest.mark.parametrize("difference", UNLIKE_SOFTMAXES)
+def test_patterns_are_matched_as_without_the_memo(difference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlike = UNLIKE_SOFTMAXES[difference]
+    text = softmax_program([softmax_layer(number, **(unlike if number % 5 == 3 else {})) for number in range(12)])
+    made = followed(monkeypatch)
+    with_memo = rewritten(text, "always")
+    assert len(made) > 5
+    assert with_memo[1].count("formula='softmax(x)'") == 10
+    monkeypatch.setattr(MatchMemo, "match", found_anew)
+    assert rewritten(text, "always") == with_memo
+
+
+@pytest.mark.any_processor
+@pytest.mark.usefixtures("recorded_at_once")
+def test_attentions_are_matched_as_without_the_memo(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attention(number: int) -> str:
+        scores, previous = f"s_{number}_", "x" if number == 0 else f"y_{number - 1}"
+        softmax = softmax_layer(number, "minimum" if number == 4 else "maximum").replace(f"y_{number} ", f"p_{number} ")
+        return (
+            f"  {scores} = {M} dot({previous}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}\n"
+            f"{softmax.replace(previous + ',', scores + ',')}"
+            f"y_{number} = {M} dot(p_{number}, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n"
+        )
+
+    text = softmax_program([attention(number) for number in range(8)])
+    text = text.replace("zero = ", f"w = {M} parameter(1)\n  v = {M} parameter(2)\n  zero = ")
+    made = followed(monkeypatch)
+    with_memo = rewritten(text, "always")
+    assert len(made) > 5
+    assert with_memo[1].count("entry='attention'") == 7
+    monkeypatch.setattr(MatchMemo, "match", found_anew)
+    assert rewritten(text, "always") == with_memo

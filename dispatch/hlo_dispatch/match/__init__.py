@@ -6,6 +6,7 @@ entry that takes its types, and `epilogue/` follows the elementwise chain behind
 `elementwise/` regions around slow functions,
 `structural/` matches patterns that are written as expressions, `routines/` matches library calls of JAX (LAPACK, FFT)
 and products of factors. `match.py` is what all of them find, and all that later packages know of it; `fused_anchor.py`
-is an anchor op's part of it, `described_view.py` an operand in a call's attributes. Equal anchor ops are matched once:
-`match_memo.py` makes a match of other nodes where `dependency_trace.py` shows that all that was read is the same there.
+is an anchor op's part of it, `described_view.py` an operand in a call's attributes. Equal anchor ops, patterns and
+attentions are matched once: `match_memo.py` makes a match of other nodes where `dependency_trace.py` shows that
+all that was read is the same there.
 """

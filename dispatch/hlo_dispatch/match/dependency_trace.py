@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
-from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
 
 Predicate = Callable[[Node], bool]
 Found = TypeVar("Found")
+Value = TypeVar("Value")
 
-_SAME, _LINKS, _SCALAR, _IS_PRESENT, _FIELD, _MEMBER = range(6)
+_SAME, _LINKS, _SCALAR, _IS_PRESENT, _FIELD, _MEMBER, _COMPUTED = _KINDS = range(7)
 _OF_ONE_INSTRUCTION = frozenset(("id", "metadata", "name", "operand_ids", "control_predecessor_ids"))
 
 
@@ -52,8 +53,10 @@ class Trace(NamedTuple):
     """Number of a predicate, its answer, and of which nodes."""
     in_order: tuple[int, ...]
     """Places of the nodes whose order in the graph was read, in this order."""
+    computed: tuple[tuple[int, Callable[[Node, FlatGraph], Any], Any], ...]
+    """Functions of a node and its graph whose values were read, and the values."""
 
-    def follow(self, node: Node, predicates: Sequence[Predicate]) -> list[Node] | None:
+    def follow(self, node: Node, predicates: Sequence[Predicate], graph: FlatGraph) -> list[Node] | None:
         """The nodes that the walk would reach from another node; None: it reads something else there."""
         nodes = self._reached(node)
         if nodes is None:
@@ -62,6 +65,9 @@ class Trace(NamedTuple):
             return None
         for number, answer, places in self.asked:
             if not _all_answer(predicates[number], [nodes[place] for place in places], answer=answer):
+                return None
+        for place, function, value in self.computed:
+            if function(nodes[place], graph) != value:
                 return None
         return nodes
 
@@ -141,11 +147,25 @@ def record(
     return found, recorder.trace(), recorder.nodes
 
 
+def compared_by_value(function: Callable[[Node, FlatGraph], Value], node: Node, graph: FlatGraph) -> Value:
+    """A function's value for a node, which is compared where a walk is recorded, not what the function reads."""
+    recorder = _current.recorder
+    if recorder is None:
+        return function(node, graph)
+    _current.recorder = None
+    try:
+        value = function(node, graph)
+    finally:
+        _current.recorder = recorder
+    recorder.note(_COMPUTED, node, function, value)
+    return value
+
+
 class _Recorder:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._places: dict[Node, int] = {}
-        self._reads: dict[tuple[int, int, str | int], Any] = {}
+        self._reads: dict[tuple[int, int, Any], Any] = {}
         self._ordered: set[int] = set()
         self.is_usable = True
 
@@ -157,7 +177,7 @@ class _Recorder:
             node.__class__ = _RecordedNode
         return known
 
-    def note(self, kind: int, node: Node, name: str | int, answer: Any) -> None:
+    def note(self, kind: int, node: Node, name: Any, answer: Any) -> None:
         place = self._places.get(node)
         if place is None:
             self.is_usable = False
@@ -180,7 +200,7 @@ class _Recorder:
             return None
         same: dict[int, list[tuple[str, Any]]] = {}
         asked: dict[tuple[int, bool], list[int]] = {}
-        of_kind: dict[int, list[tuple[int, Any, Any]]] = {kind: [] for kind in range(6)}
+        of_kind: dict[int, list[tuple[int, Any, Any]]] = {kind: [] for kind in _KINDS}
         for (kind, place, name), answer in self._reads.items():
             of_kind[kind].append((place, name, answer))
             if kind == _SAME:
@@ -205,6 +225,7 @@ class _Recorder:
             tuple([(place, answer) for place, _, answer in of_kind[_IS_PRESENT]]),
             tuple([(*key, tuple(places)) for key, places in asked.items()]),
             tuple(sorted(self._ordered, key=lambda place: self.nodes[place].index)),
+            tuple(of_kind[_COMPUTED]),
         )
 
 

@@ -99,9 +99,15 @@ class Match:
         assert self.fused is not None, f"{self.name} is no anchor"
         return self.fused.anchor
 
+    def read_nodes(self) -> None:
+        """Read all that the kernel call depends on, so that a recorded walk has read it."""
+        self.attributes()
+        self.numerics()
+
     @cached_property
     def facts(self) -> Facts:
-        """What is known of matches that ask for the same kernel call; of a match without a fused anchor alone."""
+        """What is known of matches that ask for the same kernel call; of a match without a fused anchor, of those that
+        a memo made of it."""
         return {} if self.fused is None else self.fused.facts.setdefault(self.kernel, {})
 
     @property

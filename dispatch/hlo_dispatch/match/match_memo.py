@@ -1,20 +1,18 @@
-"""Match memo: anchors' matches by dependency trace, so that equal surroundings are matched once.
+"""Match memo: matches by dependency trace, so that equal surroundings are matched once.
 
 Networks repeat their layers. A match is kept without its nodes, and made again of those that its trace reaches from
-another anchor op (dependency_trace.py), in this module or in a later one.
+another node (dependency_trace.py), in this module or in a later one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.errors import Refusal
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.dependency_trace import Predicate, Trace, record
 from hlo_dispatch.match.epilogue.steps import Chain
@@ -28,8 +26,10 @@ MOST_RECORDED = 6
 """Traces of one kind: where that many differ, others will, too."""
 _MOST_KINDS = 20_000
 
+Found = TypeVar("Found")
 Maker = Callable[[Sequence[Node]], Any]
-MatchMaker = Callable[[AbstractSet[Node], Sequence[Node]], Match]
+MakerOf = Callable[[FlatGraph, Sequence[Node]], Found]
+"""Makes what was found at one node of the nodes that are reached from another one."""
 
 
 @dataclass
@@ -39,12 +39,12 @@ class _Kind:
     seen: int = 0
     recorded: int = 0
     """Anchor ops that were recorded since a trace was last followed to its end."""
-    traces: list[tuple[Trace, MatchMaker]] = field(default_factory=list[Any])
+    traces: list[tuple[Trace, MakerOf[Any]]] = field(default_factory=list[Any])
     """The newest ones."""
 
 
 class MatchMemo:
-    """The matches of one table's anchors on one machine, by what was read to find them.
+    """What one function finds at nodes, under the same settings, by what it read to find it.
 
     Safe to use from several threads.
     """
@@ -58,18 +58,20 @@ class MatchMemo:
         self,
         node: Node,
         predicates: Sequence[Predicate],
-        static: AbstractSet[Node],
-        find: Callable[[Sequence[Predicate]], Match | Refusal],
-        find_apart: Callable[[Sequence[Predicate]], Match | Refusal | None],
-    ) -> Match | Refusal:
-        """The match at a node, made of an equal one where there is one.
+        graph: FlatGraph,
+        find: Callable[[Sequence[Predicate]], Found],
+        find_apart: Callable[[Sequence[Predicate]], Found | None],
+        maker_of: Callable[[Found, dict[Node, int]], MakerOf[Found] | None] | None = None,
+    ) -> Found:
+        """What is found at a node, made of what was found at an equal one where there is one.
 
         Args:
             predicates: all that it depends on besides the graph.
-            static: the static values of the graph.
-            find: finds the match, by these predicates.
+            find: finds it, by these predicates.
             find_apart: the same by predicates that ask these, while what it reads is recorded: it recalls nothing. None
-                where other anchor ops have a say.
+                where something else has a say.
+            maker_of: makes a maker of what was found, by the places of its nodes; None: it cannot be made again. The
+                default is that of a match.
         """
         # By identity: hashing shapes takes longer, and the traces say whether it is the same.
         key = (node.opcode, id(node.shape), *[id(operand.shape) for operand in node.operands])
@@ -79,10 +81,10 @@ class MatchMemo:
                 self._kinds.clear()
             kind = self._kinds[key] = _Kind()
         for trace, made_of in reversed(kind.traces):
-            nodes = trace.follow(node, predicates)
+            nodes = trace.follow(node, predicates, graph)
             if nodes is not None:
                 kind.recorded = 0
-                return made_of(static, nodes)
+                return made_of(graph, nodes)
         kind.seen += 1
         if kind.seen <= RECORDED_FROM or (kind.recorded >= self._most_recorded and not self._is_tried_again(kind)):
             return find(predicates)
@@ -90,8 +92,8 @@ class MatchMemo:
         found, trace, nodes = record(find_apart, node, predicates)
         if found is None:
             return find(predicates)
-        if trace is not None and isinstance(found, Match):
-            made_of = _maker_of_match(found, {node: place for place, node in enumerate(nodes)})
+        if trace is not None:
+            made_of = (maker_of or maker_of_match)(found, {node: place for place, node in enumerate(nodes)})
             if made_of is not None:
                 kind.traces = [*kind.traces, (trace, made_of)][-self._most_recorded :]
         return found
@@ -101,34 +103,47 @@ class MatchMemo:
         return self._most_recorded > 0 and kind.seen & (kind.seen - 1) == 0
 
 
-def _maker_of_match(match: Match, places: dict[Node, int]) -> MatchMaker | None:
-    """A function that makes an equal match of other nodes; None: it has nodes that its trace does not reach."""
+def maker_of_match(match: Any, places: dict[Node, int]) -> MakerOf[Any] | None:
+    """A function that makes an equal match of other nodes; None: it is a refusal, or has nodes without places."""
+    if not isinstance(match, Match):
+        return None
     fused = match.fused
-    assert fused is not None, "anchors have one"
     varying = ("covered", "extra_reads", "node", "output", "reads", "results")
     try:
-        parts = _maker((fused.anchor, fused.chain, tuple(match.operands.values())), places)
+        of_fused = None if fused is None else _maker((fused.anchor, fused.chain), places)
+        of_operands = _maker(tuple(match.operands.values()), places)
         of_match = [(name, _maker(getattr(match, name), places)) for name in varying]
     except KeyError:
         return None
-    assert parts is not None, "an anchor has a node"
-    roles, attributes, numerics = tuple(match.operands), fused.attributes, match.numerics()
+    assert of_operands is not None, "a match has operands"
+    roles, attributes, numerics = tuple(match.operands), match.attributes(), match.numerics()
     constant = {f.name: getattr(match, f.name) for f in fields(match) if f.name not in (*varying, "fused", "operands")}
-    constant |= {"attributes": attributes.copy, "numerics": lambda: numerics}
-    step_count, facts = fused.step_count, fused.facts
+    constant |= {"attributes": attributes.copy, "numerics": lambda: numerics, "fused": None}
+    if fused is None:
+        constant["facts"] = match.facts
+    step_count, facts = (0, {}) if fused is None else (fused.step_count, fused.facts)
 
-    def made(static: AbstractSet[Node], nodes: Sequence[Node]) -> Match:
-        anchor, chain, operands = parts(nodes)
+    def made(graph: FlatGraph, nodes: Sequence[Node]) -> Match:
         equal: Match = object.__new__(Match)
         values = vars(equal)
         values.update(constant)
-        values["operands"] = dict(zip(roles, operands, strict=True))
-        values["fused"] = FusedAnchor(anchor, chain, step_count, static=static).with_facts(facts)
+        values["operands"] = dict(zip(roles, of_operands(nodes), strict=True))
+        if of_fused is not None:
+            anchor, chain = of_fused(nodes)
+            values["fused"] = FusedAnchor(anchor, chain, step_count, static=graph.static).with_facts(facts)
         for name, maker in of_match:
             values[name] = maker(nodes) if maker is not None else ()
         return equal
 
     return made
+
+
+def maker_of_values(values: tuple[Any, ...], places: dict[Node, int]) -> Maker | None:
+    """A function that makes equal values of other nodes; None: they have no nodes, or some without places."""
+    try:
+        return _maker(values, places)
+    except KeyError:
+        return None
 
 
 def _maker(value: Any, places: dict[Node, int]) -> Maker | None:

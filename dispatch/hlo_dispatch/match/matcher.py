@@ -85,7 +85,7 @@ class Matcher:
         found = self._memo.match(
             node,
             [is_owned, is_materialized, results.__contains__, static.__contains__],
-            static,
+            self._graph,
             lambda predicates: self._match(node, predicates[0], predicates[1], results),
             lambda predicates: self.match_apart(node, predicates, results),
         )

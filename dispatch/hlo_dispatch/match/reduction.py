@@ -7,6 +7,7 @@ from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import FLOAT_TYPES, shape_of
+from hlo_dispatch.match.dependency_trace import compared_by_value
 
 NEUTRAL_MAXIMUM_BOUND = -3e38
 """A lower bound of all finite numbers in every floating type: a maximum may start from it as from -inf."""
@@ -18,6 +19,10 @@ def applied_by(node: Node, graph: FlatGraph) -> str:
     Raises:
         ModuleError: it applies a computation that is not there, or is none.
     """
+    return compared_by_value(_applied_at, node, graph)
+
+
+def _applied_at(node: Node, graph: FlatGraph) -> str:
     try:
         called = node.proto.called_computation_ids[0]
         if called not in graph.applied:

@@ -75,16 +75,16 @@ def peeled_along_axes(view: View, policy: PeelingPolicy) -> list[View]:
     return found
 
 
-def operand_along_axes(view: View, operand: Node, refusal: Refusal | None = None) -> View:
+def operand_along_axes(view: View, operand: Node) -> View:
     """The view over an operand of the node, an elementwise instruction.
 
     Raises:
-        NotAttention: there is none, for the reason given.
+        NotAttention: there is none.
         AxisSplit: the operand needs other axes.
     """
     found = along_axes(operand_view(view, operand))
     if found is None:
-        raise NotAttention(refusal)
+        raise NotAttention
     return found
 
 

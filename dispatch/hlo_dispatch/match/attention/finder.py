@@ -8,6 +8,7 @@ the attention is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_LAYOUTS, peel_node
@@ -29,6 +30,7 @@ from hlo_dispatch.match.attention.softmax import Softmax, exponential_of_softmax
 from hlo_dispatch.match.attention.steps import ScoreStep, simplified
 from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.match_memo import MakerOf, MatchMemo, maker_of_match
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Attention
 
@@ -44,6 +46,8 @@ class AttentionFinder:
 
     def __init__(self, table: Table) -> None:
         self._entries = table.attentions
+        self._memos = MatchMemo(), MatchMemo()
+        """By the side of the second product that reads the softmax."""
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, Match | Refusal]]:
         """Every attention of `graph` in program order, by its exponential, or the refusal for it."""
@@ -51,20 +55,43 @@ class AttentionFinder:
         products = [node for node in graph.nodes if node.opcode == "dot"] if self._entries else []
         for product in products:
             for side in (0, 1):
-                exponentials = exponential_of_softmax(product.operands[side])
-                if exponentials is None:
+                if exponential_of_softmax(product.operands[side]) is None:
                     continue
-                difference = peel_node(exponentials.operands[0], PEEL_ROUNDING_AND_LAYOUTS)
-                first = producing_dot(difference.operands[0])
-                if first is None:
+                at = partial(_attention_at, graph, self._entries[0], product, side)
+                here = self._memos[side].match(product, (), graph, at, at, _maker_of_attention)
+                if here is None:
                     continue
-                read = _read(graph, self._entries[0], exponentials, first, product, side)
+                exponentials, read = here
                 # A gradient's products read the softmax along other dimensions; their refusal does not count.
                 known = found.get(exponentials)
                 if known is None or (isinstance(known, Refusal) and known.code == "attention-softmax"):
                     found[exponentials] = read
                 break
         yield from found.items()
+
+
+_Found = tuple[Node, Match | Refusal] | None
+"""The exponentials of a softmax, and the attention around it or the refusal."""
+
+
+def _attention_at(graph: FlatGraph, entry: Attention, product: Node, side: int, _: object = None) -> _Found:
+    """The attention whose second product is this one, which reads the softmax on this side."""
+    exponentials = exponential_of_softmax(product.operands[side])
+    if exponentials is None:
+        return None
+    difference = peel_node(exponentials.operands[0], PEEL_ROUNDING_AND_LAYOUTS)
+    first = producing_dot(difference.operands[0])
+    if first is None:
+        return None
+    found = _read(graph, entry, exponentials, first, product, side)
+    if isinstance(found, Match):
+        found.read_nodes()
+    return exponentials, found
+
+
+def _maker_of_attention(found: _Found, places: dict[Node, int]) -> MakerOf[_Found] | None:
+    made_of = None if found is None else maker_of_match(found[1], places)
+    return None if made_of is None else lambda graph, nodes: ((match := made_of(graph, nodes)).node, match)
 
 
 def _read(

@@ -12,11 +12,11 @@ from hlo_dispatch.analysis.peeling import (
     PEEL_ROUNDING_AND_LAYOUTS,
 )
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
-from hlo_dispatch.analysis.strided_view import View
+from hlo_dispatch.analysis.strided_view import View, operand_view
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.attention.axes import Axes
-from hlo_dispatch.match.attention.axis_views import NotAttention, operand_along_axes, peeled_along_axes
+from hlo_dispatch.match.attention.axis_views import NotAttention, along_axes, peeled_along_axes
 from hlo_dispatch.match.attention.masks import Mask, match_mask
 from hlo_dispatch.match.attention.steps import ScoreStep
 
@@ -145,8 +145,11 @@ class Scores:
             return None
 
     def _operand(self, view: View, number: int) -> View:
-        refusal = Refusal("layout-unsupported", "the scores' elements change places", view.node.name)
-        return operand_along_axes(view, view.node.operands[number], refusal)
+        found = along_axes(operand_view(view, view.node.operands[number]))
+        if found is None:
+            refusal = Refusal("layout-unsupported", "the scores' elements change places", view.node.name)
+            raise NotAttention(refusal)
+        return found
 
     def _unknown(self, node: Node) -> NotAttention:
         sentence = f"the scores go through %{node.name}, a step ({node.opcode}) that the kernel does not know"

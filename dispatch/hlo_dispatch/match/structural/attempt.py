@@ -43,7 +43,7 @@ Goals = tuple[Term, Node, "Goals"] | None
 
 
 Why = tuple[str, *tuple[object, ...]]
-"""A template, and what it is filled with."""
+"""A template, and what it is filled with; nodes give their names."""
 
 
 class Attempt:
@@ -71,11 +71,10 @@ class Attempt:
     def miss(self) -> NearestMiss:
         """The nearest miss; only after an attempt that failed with something matched."""
         assert self._stopped_chain is not None
-        node, template, arguments = self._stopped_chain
-        return NearestMiss(self._spelling.pattern, self.matched, node, template.format(*arguments))
+        return NearestMiss(self._spelling.pattern, self.matched, *self._stopped_chain)
 
     def _fail(self, bound: BoundNames, node: Node, why: str, *arguments: object) -> None:
-        """Records a partial match; `why` is a template and `arguments` its values, formatted on demand."""
+        """Records a partial match; `why` is a template and `arguments` its values, as in `NearestMiss`."""
         if bound.matched > self.matched:
             self.matched = bound.matched
             self._stopped_chain = node, why, arguments
@@ -94,11 +93,11 @@ class Attempt:
         if isinstance(term, Number):
             value = scalar_constant(node)
             if value is None or not close(value, term.value, node.shape.element_type):
-                return self._fail(bound, node, "%{0} is not the number {1}", node.name, term)
+                return self._fail(bound, node, "%{0} is not the number {1}", node, term)
             return self._solve(rest, bound)
         if term.name and term.name != RESULT and term.name in bound.values:
             if not self._peeling.is_same_value(bound.values[term.name], node):
-                return self._fail(bound, node, "%{0} is not {1} again", node.name, term.name)
+                return self._fail(bound, node, "%{0} is not {1} again", node, term.name)
             return self._solve(rest, bound)
         if isinstance(term, Operation):
             return self._operation(term, node, rest, bound)
@@ -111,7 +110,7 @@ class Attempt:
         known = bound.values.get(name)
         if known is not None:
             if not self._peeling.is_same_value(known, node):
-                return self._fail(bound, node, "%{0} is not {1} again", node.name, name)
+                return self._fail(bound, node, "%{0} is not {1} again", node, name)
             return self._solve(rest, bound)
         conditions = self._spelling.conditions.get(name, ())
         unmet: Condition | None = None
@@ -122,9 +121,9 @@ class Attempt:
                 further.values[name] = candidate
                 return self._solve(rest, further)
         if unmet is not None:
-            return self._fail(bound, node, "%{0} is {1}, but {2} {3}", node.name, node.shape, name, unmet)
+            return self._fail(bound, node, "%{0} is {1}, but {2} {3}", node, node.shape, name, unmet)
         template = "%{0} is {1} and the result {2}: say dtype of {3} if the kernel takes that"
-        return self._fail(bound, node, template, node.name, node.shape, self._output.shape, name)
+        return self._fail(bound, node, template, node, node.shape, self._output.shape, name)
 
     def _has_type(self, name: str, candidate: Node) -> bool:
         """Whether a kernel's floating operand has the result's element type, unless the pattern declares another."""
@@ -141,9 +140,7 @@ class Attempt:
             bound.values[term.name] = node
             for condition in self._spelling.conditions.get(term.name, ()):
                 if not condition.constraint.holds(node, condition.argument, bound):
-                    return self._fail(
-                        bound, node, "%{0} is {1}, but {2} {3}", node.name, node.shape, term.name, condition
-                    )
+                    return self._fail(bound, node, "%{0} is {1}, but {2} {3}", node, node.shape, term.name, condition)
         for alternative in term.alternatives:
             match = self._solve((alternative, node, rest), bound)
             if match is not None:
@@ -153,7 +150,7 @@ class Attempt:
     def _operation(self, term: Operation, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
         meaning = term.meaning
         if node.opcode != meaning.opcode and node.opcode not in PEEL_ROUNDING_AND_SHAPES:
-            return self._fail(bound, node, "%{0} is {1}, not {2}", node.name, node.opcode, term.word)
+            return self._fail(bound, node, "%{0} is {1}, not {2}", node, node.opcode, term.word)
         path = [node]
         while path[-1].opcode != meaning.opcode and self._peeling.can_peel(path[-1]):
             path.append(path[-1].operands[0])
@@ -161,7 +158,7 @@ class Attempt:
             path = _peeled_to_broadcast(path)
         found = path[-1]
         if found.opcode != meaning.opcode and not (meaning.opcode == "broadcast" and is_degenerate_broadcast(found)):
-            return self._fail(bound, found, "%{0} is {1}, not {2}", found.name, found.opcode, term.word)
+            return self._fail(bound, found, "%{0} is {1}, not {2}", found, found.opcode, term.word)
         bound = bound.copy()
         bound.covered.update(dict.fromkeys(path))
         if term.name:
@@ -189,27 +186,27 @@ class Attempt:
 
     def _unmet(self, term: Operation, found: Node, bound: BoundNames) -> Why | None:
         if term.word == "argmax" and (why := why_no_argmax(found, self._graph)):
-            return "%{0} is no place of a maximum: {1}", found.name, why
+            return "%{0} is no place of a maximum: {1}", found, why
         for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
             if not condition.constraint.holds(found, condition.argument, bound):
-                return "%{0} is {1}, but {2} {3}", found.name, found.shape, term.name or term.word, condition
+                return "%{0} is {1}, but {2} {3}", found, found.shape, term.name or term.word, condition
         if found.opcode == "reduce":
             return self._why_wrong_reduction(term, found)
         if found.opcode in ELEMENTWISE:
             for operand in found.operands:
                 if operand.shape.strides != found.shape.strides and scalar_constant(operand) is None:
-                    return "%{0} changes the layout of %{1}", found.name, operand.name
+                    return "%{0} changes the layout of %{1}", found, operand
         return None
 
     def _why_wrong_reduction(self, term: Operation, found: Node) -> Why | None:
         reducer, neutral = REDUCERS[term.word]
         if applied_by(found, self._graph) != reducer:
-            return "%{0} does not reduce by {1}", found.name, reducer
+            return "%{0} does not reduce by {1}", found, reducer
         start = scalar_constant(found.operands[1]) if len(found.operands) == 2 else None
         lowest = neutral < 0 and start is not None and start <= NEUTRAL_MAXIMUM_BOUND
         highest = neutral > 1 and start is not None and start >= -NEUTRAL_MAXIMUM_BOUND
         if start != neutral and not lowest and not highest:
-            return "%{0} does not start from {1}", found.name, neutral
+            return "%{0} does not start from {1}", found, neutral
         return None
 
     def _orders(self, term: Operation, found: Node) -> list[tuple[Node, ...]]:
@@ -249,7 +246,7 @@ class Attempt:
             if match is not None:
                 return match
         if not found_one:
-            self._fail(bound, node, "%{0} is not {1} of anything", node.name, term.activation)
+            self._fail(bound, node, "%{0} is not {1} of anything", node, term.activation)
         return None
 
     def _why_wrong_parameters(
@@ -268,7 +265,7 @@ class Attempt:
                     return "{0} is {1:g}, but {0} {2}", expected, value, condition
         for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
             if not condition.constraint.holds(node, condition.argument, bound):
-                return "%{0} is {1}, but {2} {3}", node.name, node.shape, term.name or term.activation, condition
+                return "%{0} is {1}, but {2} {3}", node, node.shape, term.name or term.activation, condition
         return None
 
     # --- full match -------------------------------------------------------------------------------
@@ -279,7 +276,7 @@ class Attempt:
         for name, condition in spelling.deferred_conditions:
             value = bound.values.get(name)
             if value is not None and not condition.constraint.holds(value, condition.argument, bound):
-                return self._fail(bound, value, "%{0} is {1}, but {2} {3}", value.name, value.shape, name, condition)
+                return self._fail(bound, value, "%{0} is {1}, but {2} {3}", value, value.shape, name, condition)
         if output.shape.element_type not in spelling.pattern.numerics:
             return self._fail(bound, output, "no numerics are declared for {0}", output.shape.element_type)
         operands = {role: bound.values[name] for role, name in spelling.pattern.operands.items()}
@@ -313,14 +310,14 @@ class Attempt:
         covered = bound.covered
         for node in covered:
             if node.has_control_predecessors:
-                return "%{0} must run after another instruction", node.name
+                return "%{0} must run after another instruction", node
             if node is output:
                 continue
             if node.is_live_out:
-                return "%{0} is a result of the program", node.name
+                return "%{0} is a result of the program", node
             for user in node.users:
                 if user not in covered:
-                    return "%{0} is also used by %{1}", node.name, user.name
+                    return "%{0} is also used by %{1}", node, user
         return None
 
     def _why_unreadable(self, output: Node, bound: BoundNames) -> Why | None:
@@ -328,11 +325,11 @@ class Attempt:
         operands = ((name, bound.values[name]) for name in self._spelling.pattern.operands.values())
         for name, node in (*operands, (RESULT, output)):
             if name != RESULT and node in bound.covered:
-                return "%{0} would be both covered and read", node.name
+                return "%{0} would be both covered and read", node
             if not node.shape.is_array or node.shape.is_dynamic or node.shape.elements == 0:
-                return "%{0} is {1}", node.name, node.shape
+                return "%{0} is {1}", node, node.shape
             if name not in self._spelling.any_layout and not is_row_major(node.shape):
-                return "%{0} is {1}, and {2} must be row-major", node.name, node.shape, name
+                return "%{0} is {1}, and {2} must be row-major", node, node.shape, name
         return None
 
 

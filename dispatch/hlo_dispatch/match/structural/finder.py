@@ -6,13 +6,14 @@ one dictionary lookup. Candidates are matched term by term, with both orders of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.match_memo import MakerOf, MatchMemo, maker_of_match, maker_of_values
 from hlo_dispatch.match.structural.attempt import Attempt, RegionCache
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.match.structural.spelling import Spelling
@@ -49,6 +50,7 @@ class StructuralFinder:
     def __init__(self, table: Table, match: Callable[[Attempt], Match | None] = Attempt.match) -> None:
         """`match` runs an attempt; a profile wraps it."""
         self._match = match
+        self._memo = MatchMemo() if match is Attempt.match else MatchMemo(most_recorded=0)
         activations = {
             term.activation
             for pattern in table.patterns
@@ -88,21 +90,41 @@ class StructuralFinder:
                 node.users or node.is_live_out or node.top_level_id is not None
             ):
                 continue
-            done: set[str] = set()
-            for spelling in self._candidates(node):
-                name = spelling.pattern.name
-                if name in done:
-                    continue
-                attempt = Attempt(spelling, graph, node, regions)
-                match = self._match(attempt)
-                if match is not None:
-                    found.matches.append(match)
-                    done.add(name)
-                elif attempt.matched and attempt.matched > (misses[name].matched if name in misses else 0):
-                    misses[name] = attempt.miss()
+            if not self._candidates(node):
+                continue
+            here = self._memo.match(
+                node,
+                (),
+                graph,
+                lambda _, node=node: self._at(node, graph, regions),
+                lambda _, node=node: self._at(node, graph, {}),
+                _maker_of_outcomes,
+            )
+            for outcome in here:
+                if isinstance(outcome, Match):
+                    found.matches.append(outcome)
+                elif outcome.matched > (misses[outcome.pattern.name].matched if outcome.pattern.name in misses else 0):
+                    misses[outcome.pattern.name] = outcome
         matched = {match.name for match in found.matches}
         found.misses = {name: miss for name, miss in misses.items() if name not in matched}
         found.matches.sort(key=lambda match: self._ranks[match.name])  # stable
+        return found
+
+    def _at(self, node: Node, graph: FlatGraph, regions: RegionCache) -> Sequence[Match | NearestMiss]:
+        """The matches at a node, one of each pattern, and the misses of the other spellings that matched in part."""
+        found: list[Match | NearestMiss] = []
+        done: set[str] = set()
+        for spelling in self._candidates(node):
+            if spelling.pattern.name in done:
+                continue
+            attempt = Attempt(spelling, graph, node, regions)
+            match = self._match(attempt)
+            if match is not None:
+                match.read_nodes()
+                found.append(match)
+                done.add(spelling.pattern.name)
+            elif attempt.matched:
+                found.append(attempt.miss())
         return found
 
     def _candidates(self, node: Node) -> tuple[Spelling, ...]:
@@ -112,6 +134,27 @@ class StructuralFinder:
             candidates = tuple(s for s in self._spellings if _fits(s.expression.root, key[0], key[1:]))
             self._possible[key] = candidates
         return candidates
+
+
+def _maker_of_outcomes(
+    found: Sequence[Match | NearestMiss], places: dict[Node, int]
+) -> MakerOf[Sequence[Match | NearestMiss]] | None:
+    makers = [maker_of_match(o, places) if isinstance(o, Match) else _maker_of_miss(o, places) for o in found]
+    known = [maker for maker in makers if maker is not None]
+    return None if len(known) < len(makers) else lambda graph, nodes: [made_of(graph, nodes) for made_of in known]
+
+
+def _maker_of_miss(miss: NearestMiss, places: dict[Node, int]) -> MakerOf[NearestMiss] | None:
+    made_of = maker_of_values((miss.node, miss.arguments), places)
+    pattern, matched, template = miss.pattern, miss.matched, miss.template  # not the miss, which has nodes
+    if made_of is None:
+        return None
+
+    def made(_: FlatGraph, nodes: Sequence[Node]) -> NearestMiss:
+        node, arguments = made_of(nodes)
+        return NearestMiss(pattern, matched, node, template, arguments)
+
+    return made
 
 
 def _opcode_behind(node: Node) -> str:

@@ -17,7 +17,15 @@ class NearestMiss:
     """Number of matched operations."""
     node: Node
     """The instruction that did not match."""
-    why: str
+    template: str
+    arguments: tuple[object, ...]
+    """What the template is filled with; nodes give their names."""
+
+    @property
+    def why(self) -> str:
+        """The reason why it did not match."""
+        named = [argument.name if isinstance(argument, Node) else argument for argument in self.arguments]
+        return self.template.format(*named)
 
     @property
     def size(self) -> int:
