@@ -55,11 +55,14 @@ std::string_view Unwrapped(std::string_view bytes) {
 
 Error* PlatformVersionOf(Place place, PlatformVersion* arguments) {
   if (Error* error = Runtime::Get().Call(place, arguments)) return error;
-  const char* policy = secure_getenv("HLO_DISPATCH_POLICY");
   std::string version(arguments->version, arguments->version_size);
   version += "; hlo-dispatch " + std::string(hlo_dispatch_version()) + " (" + hlo_dispatch_own_version() +
-             ", runtime " + Runtime::Get().Identity() + (IsOff() ? ", off" : "") +
-             (policy == nullptr ? ")" : std::string(", policy ") + policy + ")");
+             ", runtime " + Runtime::Get().Identity() + (IsOff() ? ", off" : "");
+  for (const char* setting : {"POLICY", "TABLES"}) {
+    const char* value = secure_getenv((std::string("HLO_DISPATCH_") + setting).c_str());
+    if (value != nullptr) version += std::string(", ") + setting + "=" + value;
+  }
+  version += ")";
   static std::mutex mutex;
   static auto* versions = new std::set<std::string>();  // they have to live as long as what they belong to
   const std::lock_guard<std::mutex> lock(mutex);

@@ -83,6 +83,12 @@ struct GetExecutable : Arguments {
   Executable* executable;  // out
 };
 
+struct AddressableDevices : Arguments {
+  LoadedExecutable* loaded;
+  void* const* devices;  // out
+  size_t count;          // out
+};
+
 struct ExecutableDestroy : Arguments {
   void* executable;  // loaded or not
 };
@@ -160,6 +166,7 @@ enum Place : size_t {
   kSerialize = 49,
   kLoadedExecutableDestroy = 50,
   kGetExecutable = 51,
+  kAddressableDevices = 52,
   kExecute = 55,
   kDeserialize = 56,
   kTopologyPlatformVersion = 85,

@@ -83,23 +83,37 @@ std::string OptimizedOf(LoadedExecutable* loaded) {
   }
 }
 
+// How many of a program's devices are this process's.
+uint64_t DevicesHere(LoadedExecutable* loaded) {
+  Widest<AddressableDevices> arguments;
+  arguments.loaded = loaded;
+  Check(Runtime::Get().Call(kAddressableDevices, &arguments), "the runtime does not show its devices");
+  return arguments.count;
+}
+uint64_t DevicesHere(Executable*) { return 1; }
+
 // The libraries that a module's calls were planned for have to be this process's.
 void Load(const Rewriting& rewriting) {
   if (!rewriting.onednn.empty())
     Check(hlo_dispatch_load_onednn(rewriting.onednn.c_str(), rewriting.binds_onednn, nullptr));
   if (!rewriting.onemkl.empty()) Check(hlo_dispatch_load_onemkl(rewriting.onemkl.c_str(), nullptr));
   if (!rewriting.svml.empty()) Check(hlo_dispatch_load_svml(rewriting.svml.c_str(), nullptr));
+  for (const UsersKernel& kernel : rewriting.kernels) Add(kernel);
 }
 
 // Puts the dispatched executable in place of the one that the arguments have. Whether it did; throws a sentence.
 template <typename Way>
 bool Exchange(typename Way::Given* arguments) {
+  const uint64_t devices = DevicesOf({arguments->options, arguments->options_size});
+  // Several processes may decide differently, and replicas of one state would drift apart.
+  if (devices > 1 && DevicesHere(arguments->executable) < devices) return false;
   const std::string optimized = OptimizedOf(arguments->executable);
   const std::optional<std::string_view> module = ModuleOf(optimized);
   if (!module) throw std::string("the runtime's optimized program has no module");
-  if (!HasSomethingToMatch(*module)) return false;
+  // What a user's own tables begin with is theirs to say.
+  if (!HasSomethingToMatch(*module) && secure_getenv("HLO_DISPATCH_TABLES") == nullptr) return false;
   if (!RegistrationProblem().empty()) throw RegistrationProblem();
-  Rewriting rewriting = Rewriter::Get().Rewrite(*module);
+  Rewriting rewriting = Rewriter::Get().Rewrite({*module, {arguments->options, arguments->options_size}});
   if (!rewriting.failure.empty()) throw rewriting.failure;
   if (!rewriting.is_rewritten) return false;
   Load(rewriting);
@@ -129,7 +143,6 @@ Error* CompileAndExchange(typename Way::Given* arguments) {
   arguments->executable = given.executable;
   if (IsOff()) return nullptr;
   try {
-    if (!IsForOneDevice({arguments->options, arguments->options_size})) return nullptr;
     Count(Exchange<Way>(arguments) ? Outcome::kDispatched : Outcome::kUnchanged);
   } catch (const std::string& sentence) {
     CountFailure(sentence);

@@ -16,10 +16,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include "pjrt/process.h"
 #include "pjrt/runtime.h"
+#include "pjrt/wire.h"
 
 namespace hlo_dispatch::pjrt {
 
@@ -41,22 +43,32 @@ struct Message {
   uint32_t kind;
   uint64_t size;
 };
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 enum Kind : uint32_t { kHello = 0, kRewrite = 1, kUnchanged = 2, kRewritten = 3, kFailed = 4 };
 
 class Descriptor {
  public:
-  explicit Descriptor(int number) : number_(number) {}
+  // `shown` has its number for as long as it is this object's.
+  explicit Descriptor(int number, std::atomic<int>* shown = nullptr) : number_(number), shown_(shown) { Show(number); }
   ~Descriptor() {
-    if (number_ >= 0) close(number_);
+    const int number = Release();
+    if (number >= 0) close(number);
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return number_; }
-  int Release() { return std::exchange(number_, -1); }
+  int Release() {
+    Show(-1);
+    return std::exchange(number_, -1);
+  }
 
  private:
+  void Show(int number) {
+    if (shown_ != nullptr) *shown_ = number;
+  }
+
   int number_;
+  std::atomic<int>* shown_;
 };
 
 int AllowedSeconds() {
@@ -137,12 +149,40 @@ Message Receive(int socket, Clock::time_point deadline, int* file) {
   }
 }
 
-// The value of a line "name=value" in a text.
+// The values of the lines "name=value" in a text.
+std::vector<std::string> Lines(const std::string& text, const std::string& name) {
+  std::vector<std::string> values;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(name + "=", 0) == 0) values.push_back(line.substr(name.size() + 1));
+  }
+  return values;
+}
+
 std::string Line(const std::string& text, const std::string& name) {
-  const size_t begin = ("\n" + text).find("\n" + name + "=");
-  if (begin == std::string::npos) return "";
-  const size_t value = begin + name.size() + 1;
-  return text.substr(value, text.find('\n', value) - value);
+  const std::vector<std::string> values = Lines(text, name);
+  return values.empty() ? "" : values.front();
+}
+
+// The lines "kernel=TARGET SYMBOL PATH".
+std::vector<UsersKernel> Kernels(const std::string& text) {
+  std::vector<UsersKernel> kernels;
+  for (const std::string& value : Lines(text, "kernel")) {
+    const size_t symbol = value.find(' ') + 1, path = value.find(' ', symbol) + 1;
+    if (symbol == 0 || path == 0) throw std::string("the rewriter's answer is not understood");
+    kernels.push_back({value.substr(0, symbol - 1), value.substr(symbol, path - symbol - 1), value.substr(path)});
+  }
+  return kernels;
+}
+
+std::string Hexadecimal(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    text += kDigits[static_cast<unsigned char>(byte) >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
 }
 
 Rewriter* the_rewriter = nullptr;
@@ -160,18 +200,20 @@ Rewriter::Rewriter() {
   // go astray.
   pthread_atfork(nullptr, nullptr, [] {
     the_rewriter->is_forked_ = true;
-    const int socket = the_rewriter->socket_.exchange(-1);
-    if (socket >= 0) close(socket);
+    for (std::atomic<int>* end : {&the_rewriter->socket_, &the_rewriter->starting_[0], &the_rewriter->starting_[1]}) {
+      const int number = end->exchange(-1);
+      if (number >= 0) close(number);
+    }
   });
 }
 
-Rewriting Rewriter::Rewrite(std::string_view module) {
+Rewriting Rewriter::Rewrite(const Request& request) {
   if (is_forked_) throw std::string("a forked process has no rewriter");
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!problem_.empty()) throw problem_;
   if (socket_ < 0) Start();
   try {
-    return Ask(module);
+    return Ask(request);
   } catch (const std::string&) {
     Stop();
     throw;
@@ -184,7 +226,8 @@ void Rewriter::Start() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw "there is no socket: " + WordsOf(errno);
   // Standard streams may be closed, and what takes their place would be the rewriter's.
-  Descriptor own(fcntl(ends[0], F_DUPFD_CLOEXEC, kPastStreams)), others(fcntl(ends[1], F_DUPFD_CLOEXEC, kPastStreams));
+  Descriptor own(fcntl(ends[0], F_DUPFD_CLOEXEC, kPastStreams), &starting_[0]);
+  Descriptor others(fcntl(ends[1], F_DUPFD_CLOEXEC, kPastStreams), &starting_[1]);
   close(ends[0]);
   close(ends[1]);
   if (own.get() < 0 || others.get() < 0) throw "there is no socket: " + WordsOf(errno);
@@ -207,7 +250,8 @@ void Rewriter::Start() {
     throw problem_ = problem + " as it started: " + interpreter + " has to have hlo-dispatch, as the plugin's version";
   }
   process_ = process;
-  socket_ = own.Release();
+  socket_ = own.get();
+  own.Release();
 }
 
 void Rewriter::Stop() {
@@ -218,16 +262,20 @@ void Rewriter::Stop() {
   if (socket >= 0) close(socket);
 }
 
-Rewriting Rewriter::Ask(std::string_view module) {
+Rewriting Rewriter::Ask(const Request& request) {
+  const std::string lines = "devices=" + std::to_string(DevicesOf(request.options)) +
+                            "\noptions=" + Hexadecimal(WithoutDevices(request.options)) + "\n";
+  const size_t size = request.module.size() + lines.size();
   rlimit largest{};
   // A longer write would end the host by a signal.
-  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < module.size()) {
-    throw "the module's " + std::to_string(module.size()) + " bytes are more than a file may have (ulimit -f)";
+  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < size) {
+    throw "the module's " + std::to_string(size) + " bytes are more than a file may have (ulimit -f)";
   }
   const Descriptor file(memfd_create("hlo_module", MFD_CLOEXEC));
   if (file.get() < 0) throw "there is no file in memory: " + WordsOf(errno);
-  WriteAll(file.get(), module);
-  Send(socket_, {kVersion, kRewrite, module.size()}, file.get());
+  WriteAll(file.get(), request.module);
+  WriteAll(file.get(), lines);
+  Send(socket_, {kVersion, kRewrite, request.module.size()}, file.get());
   int number = -1;
   const Message message = Receive(socket_, Clock::now() + std::chrono::seconds(AllowedSeconds()), &number);
   const Descriptor answer(number);
@@ -241,15 +289,16 @@ Rewriting Rewriter::Ask(std::string_view module) {
   if (message.kind != kRewritten || message.size > bytes.size())
     throw std::string("the rewriter's answer is not understood");
   // The module, then lines about libraries.
-  const std::string lines = bytes.substr(message.size);
+  const std::string said = bytes.substr(message.size);
   bytes.resize(message.size);
   return {true,
           "",
           std::move(bytes),
-          Line(lines, "onednn"),
-          Line(lines, "onemkl"),
-          Line(lines, "svml"),
-          Line(lines, "onednn_bound") == "1"};
+          Line(said, "onednn"),
+          Line(said, "onemkl"),
+          Line(said, "svml"),
+          Line(said, "onednn_bound") == "1",
+          Kernels(said)};
 }
 
 }  // namespace hlo_dispatch::pjrt

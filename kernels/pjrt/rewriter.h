@@ -7,8 +7,17 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "pjrt/users_kernels.h"
 
 namespace hlo_dispatch::pjrt {
+
+// A program of a host: its module, and how the host compiles it.
+struct Request {
+  std::string_view module;   // a serialized HloModuleProto
+  std::string_view options;  // a serialized CompileOptionsProto
+};
 
 // What the rewriter makes of a module.
 struct Rewriting {
@@ -17,7 +26,8 @@ struct Rewriting {
   std::string module;
   // The vendors' libraries that the calls were planned for; empty: none.
   std::string onednn, onemkl, svml;
-  bool binds_onednn = false;  // each thread of it to a processor
+  bool binds_onednn = false;         // each thread of it to a processor
+  std::vector<UsersKernel> kernels;  // which the calls need
 };
 
 class Rewriter {
@@ -25,21 +35,21 @@ class Rewriter {
   // The process's.
   static Rewriter& Get();
 
-  // Rewrites a serialized HloModuleProto; throws a sentence where the rewriter ends, or does not answer. One
-  // module at a time.
-  Rewriting Rewrite(std::string_view module);
+  // Rewrites a module; throws a sentence where the rewriter ends, or does not answer. One module at a time.
+  Rewriting Rewrite(const Request& request);
 
  private:
   Rewriter();
   void Start();
   void Stop();
-  Rewriting Ask(std::string_view module);
+  Rewriting Ask(const Request& request);
 
   std::mutex mutex_;
   std::string problem_;  // why none is started any more
   int starts_ = 0;
   std::atomic<int> socket_{-1};
-  int process_ = -1;  // a descriptor of it
+  std::atomic<int> starting_[2] = {-1, -1};  // both ends, while a rewriter is started
+  int process_ = -1;                         // a descriptor of it
   std::atomic<bool> is_forked_{false};
 };
 

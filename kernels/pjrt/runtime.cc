@@ -50,6 +50,8 @@ std::string FoundRuntime() {
       kVariable;
 }
 
+constexpr char kPlatform[] = "Host";
+
 // XLA's table of FFI functions, which every handler is given as soon as it is registered.
 const XLA_FFI_Api* ffi_table = nullptr;
 
@@ -137,23 +139,27 @@ std::string Runtime::Taken(Error* error) const {
   return text;
 }
 
-std::string Runtime::RegisterKernels() const {
+std::string Runtime::RegisterOne(std::string_view target, void* handler) const {
   const Extension* extension = api_->extensions;
   while (extension != nullptr && extension->type != kFfiExtension) extension = extension->next;
   if (extension == nullptr) return "the runtime takes no custom calls: it has no FFI extension";
-  const char target[] = "hlo_dispatch.pjrt.table_receiver", platform[] = "Host";
-  Widest<RegisterHandler> handler;
-  handler.target = target;
-  handler.target_size = sizeof(target) - 1;
-  handler.handler = reinterpret_cast<void*>(&TableReceiver);
-  handler.platform = platform;
-  handler.platform_size = sizeof(platform) - 1;
-  Error* error = reinterpret_cast<const FfiExtension*>(extension)->register_handler(&handler);
-  if (error != nullptr) return Taken(error);
+  Widest<RegisterHandler> given;
+  given.target = target.data();
+  given.target_size = target.size();
+  given.handler = handler;
+  given.platform = kPlatform;
+  given.platform_size = sizeof(kPlatform) - 1;
+  Error* error = reinterpret_cast<const FfiExtension*>(extension)->register_handler(&given);
+  return error == nullptr ? "" : Taken(error);
+}
+
+std::string Runtime::RegisterKernels() const {
+  std::string problem = RegisterOne("hlo_dispatch.pjrt.table_receiver", reinterpret_cast<void*>(&TableReceiver));
+  if (!problem.empty()) return problem;
   if (ffi_table == nullptr) return "the runtime does not show its FFI functions to a handler";
   // A runtime that has LAPACK itself keeps its own.
-  hlo_dispatch_error_free(hlo_dispatch_register_lapack(ffi_table, platform));
-  hlo_dispatch_error* failed = hlo_dispatch_register(ffi_table, platform);
+  hlo_dispatch_error_free(hlo_dispatch_register_lapack(ffi_table, kPlatform));
+  hlo_dispatch_error* failed = hlo_dispatch_register(ffi_table, kPlatform);
   if (failed == nullptr) return "";
   const std::string message = hlo_dispatch_error_message(failed);
   hlo_dispatch_error_free(failed);

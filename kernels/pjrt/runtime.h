@@ -4,6 +4,7 @@
 #define HLO_DISPATCH_PJRT_RUNTIME_H_
 
 #include <string>
+#include <string_view>
 
 #include "pjrt/c_interface.h"
 
@@ -33,6 +34,8 @@ class Runtime {
 
   // Registers our kernels and JAX's LAPACK calls; why that failed, or nothing.
   std::string RegisterKernels() const;
+  // Registers a handler of one stage under a target; likewise.
+  std::string RegisterOne(std::string_view target, void* handler) const;
 
  private:
   Runtime();

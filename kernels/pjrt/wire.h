@@ -16,8 +16,10 @@ uint64_t IntegerField(std::string_view message, uint64_t number, uint64_t otherw
 
 // A CompileOptionsProto that leaves XLA's optimization out: the program is compiled as it is.
 std::string WithBackendOnly(std::string_view options);
-// Whether a CompileOptionsProto asks for one replica and one partition.
-bool IsForOneDevice(std::string_view options);
+// The devices that a program of a CompileOptionsProto runs on: its replicas times its partitions.
+uint64_t DevicesOf(std::string_view options);
+// A CompileOptionsProto without the numbers of these devices, for another client.
+std::string WithoutDevices(std::string_view options);
 // The module of an optimized program (HloModuleProtoWithConfig).
 std::optional<std::string_view> ModuleOf(std::string_view with_config);
 // Whether a serialized HloModuleProto has an instruction of an opcode that the tables match. A scan of its bytes: it

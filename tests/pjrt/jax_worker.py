@@ -46,6 +46,24 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / 8, axis=-1) @ v
 
 
+def gated(x: Any, scale: Any, residual: Any) -> Any:
+    """The kernel of a user's table."""
+    return x * jax.nn.sigmoid(1.5 * x) * scale + residual
+
+
+def on_two_devices(x: Any, w: Any) -> Any:
+    """Rows of x on each, and a sum over both."""
+    mesh = jax.sharding.Mesh(jax.config.jax_default_device.client.devices()[:2], "rows")
+    rows, everywhere = jax.sharding.PartitionSpec("rows"), jax.sharding.PartitionSpec()
+
+    def product(x: Any, w: Any) -> Any:
+        y = jax.nn.relu(x @ w)
+        return y, jax.lax.psum(y.sum(0), "rows")
+
+    specs = {"in_specs": (rows, everywhere), "out_specs": (rows, everywhere)}
+    return jax.shard_map(product, mesh=mesh, **specs)(x, w)
+
+
 def loss(w: Any, x: Any) -> Any:
     return jnp.sum(jnp.tanh(x @ w) ** 2)
 
@@ -77,6 +95,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "qr": (lambda a: jnp.abs(jnp.linalg.qr(a)[1]), (normal(30, 12),)),
     "eigenvalues": (lambda a: jnp.linalg.eigvalsh(definite(a)), (SQUARE,)),
     "singular values": (lambda a: jnp.linalg.svd(a, compute_uv=False), (normal(30, 12),)),
+    "user's kernel": (gated, (normal(3, 40, 64), normal(64), normal(3, 40, 64))),
+    "two devices": (on_two_devices, (normal(64, 48), normal(48, 40))),
     "empty": (lambda x: x @ jnp.zeros((0, 3)), (normal(4, 0),)),
 }  # fmt: skip
 

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from plugin_host import Host
 
 from hlo_dispatch import kernels
+from hlo_dispatch.pattern import shipped_tables
 
 pytestmark = pytest.mark.any_processor
 WORKER = Path(__file__).with_name("jax_worker.py")
 DISPATCHED = ("convolution", "dense layers", "attention", "scan", "while", "cond", "gradient", "vmap", "cholesky",
-              "fft", "triangular solve", "qr", "eigenvalues", "singular values")  # fmt: skip
+              "fft", "triangular solve", "qr", "eigenvalues", "singular values", "user's kernel",
+              "two devices")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, any_runtime: Path) -> tuple[dict[str, Any], Any, Any]:
     folder = tmp_path_factory.mktemp("jax")
-    environment = Host(folder, any_runtime).environment(PJRT_NAMES_AND_LIBRARY_PATHS=f"hd:{kernels.plugin_path()}")
+    source, library = WORKER.with_name("users_kernel.cc"), folder / "libscaled_silu.so"
+    command = ["g++", "-shared", "-fPIC", f"-I{jax.ffi.include_dir()}", source, "-o", library]
+    subprocess.run(command, check=True)
+    table = shutil.copy(shipped_tables()[0].parent / "examples" / "mine.yaml", folder)
+    environment = Host(folder, any_runtime).environment(
+        PJRT_NAMES_AND_LIBRARY_PATHS=f"hd:{kernels.plugin_path()}",
+        HLO_DISPATCH_TABLES=str(table),
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+    )
     done = subprocess.run(
         [sys.executable, WORKER, folder],
         capture_output=True,

@@ -24,7 +24,7 @@ class FakeClient:
         self.changes = {STOCK: stock, REWRITTEN: rewritten}
         self.runs = 0
 
-    def loaded(self, module: bytes) -> AbstractContextManager[bytes]:
+    def loaded(self, module: bytes, options: bytes) -> AbstractContextManager[bytes]:
         return nullcontext(module)
 
     def execute(self, module: bytes, inputs: Sequence[Any], types: Sequence[str], results: int) -> list[bytes]:

@@ -19,7 +19,7 @@ def _end_with_host(descriptor: int) -> None:
 
 
 def main() -> None:
-    """Answer one module after another."""
+    """Answer one program after another."""
     channel = Channel.inherited()
     channel.say_hello()
     threading.Thread(target=_end_with_host, args=(channel.socket.fileno(),), daemon=True).start()
@@ -29,8 +29,8 @@ def main() -> None:
 
     libraries.leave_out("SciPy", "the host of the PJRT plugin has no SciPy")
     verification = Verification(sys.argv[1])
-    while (module := channel.receive()) is not None:
-        answer(channel, module, verification)
+    while (request := channel.receive()) is not None:
+        answer(channel, request, verification)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Client of PJRT's C interface: compiles HLO modules, and runs them.
+"""Client of PJRT's C interface: compiles HLO modules, and runs them on each of its devices.
 
 Every struct of the interface consists of 8-byte words, of which the first is its size; a number of four bytes has a
 word, too. So a call is an array of words.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,12 @@ _TABLE = 5
 _DESTROY_ERROR, _ERROR_MESSAGE, _INITIALIZE, _AWAIT, _DESTROY_EVENT = 0, 1, 3, 8, 5
 _CREATE_CLIENT, _ADDRESSABLE_DEVICES, _COMPILE, _UPLOAD = 10, 16, 20, 22
 _DESTROY_EXECUTABLE, _EXECUTE, _DESTROY_BUFFER, _DOWNLOAD = 50, 55, 58, 70
-_OPTIONS = {False: bytes.fromhex("1a0420012801"), True: bytes.fromhex("1a06200128015801")}
-"""CompileOptionsProto of one replica and one partition; True: without optimization (run_backend_only)."""
+_ONE_DEVICE = bytes.fromhex("1a0420012801")
+"""CompileOptionsProto of one replica and one partition."""
+_BACKEND_ONLY = bytes.fromhex("1a025801")
+"""To be appended to one: without optimization (run_backend_only)."""
+_INTEGER_OPTION, _INTEGER_OPTION_SIZE = 1, 56
+"""Type and size of a PJRT_NamedValue that is a number."""
 _EXECUTE_OPTIONS = -1
 """Key of the size of a struct that no function is given directly."""
 _TYPES = {
@@ -42,25 +47,31 @@ class PjrtError(HloDispatchError):
 
 
 class CClient:
-    """A client with its first device."""
+    """A client with its devices."""
 
-    def __init__(self, plugin: Path, *, backend_only: bool = True, sizes: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, plugin: Path, *, backend_only: bool = True, sizes: Mapping[int, int] | None = None, devices: int = 1
+    ) -> None:
         """Load a plugin and make a client.
 
         Args:
             backend_only: whether modules are compiled as they are.
             sizes: bytes of the struct of the function at a place, as a client of an older version has it.
+            devices: how many it has; a runtime decides for itself how many there are where one is asked for.
         """
-        self._options = _OPTIONS[backend_only]
+        self._more_options = _BACKEND_ONLY if backend_only else b""
         self._sizes = sizes or {}
-        library = ctypes.CDLL(str(plugin))
-        library.GetPjrtApi.restype = ctypes.POINTER(ctypes.c_uint64)
-        self._api: Any = library.GetPjrtApi()
+        self._library: Any = ctypes.CDLL(str(plugin))
+        self._library.GetPjrtApi.restype = ctypes.POINTER(ctypes.c_uint64)
+        self._api: Any = self._library.GetPjrtApi()
         self.call(_INITIALIZE)
+        name = ctypes.create_string_buffer(b"cpu_device_count")
+        option = _words(ctypes.addressof(name), len(name.value), _INTEGER_OPTION, devices, 1)
+        option[0] = _INTEGER_OPTION_SIZE
         # The client is behind the options and two callbacks with their arguments.
-        self.client: int = self.call(_CREATE_CLIENT)[8]
-        devices, _ = self.call(_ADDRESSABLE_DEVICES, self.client)[3:5]
-        self._device = ctypes.cast(devices, ctypes.POINTER(ctypes.c_uint64))[0]
+        self.client: int = self.call(_CREATE_CLIENT, ctypes.addressof(option), int(devices > 1))[8]
+        found = self.call(_ADDRESSABLE_DEVICES, self.client)[3]
+        self._devices = ctypes.cast(found, ctypes.POINTER(ctypes.c_uint64))[:devices]
 
     def run(self, module: bytes, inputs: Sequence[Any], element_types: Sequence[str], results: int) -> list[bytes]:
         """Compile a serialized HloModuleProto, run it once, and return the bytes of its results.
@@ -71,55 +82,74 @@ class CClient:
         with self.loaded(module) as executable:
             return self.execute(executable, inputs, element_types, results)
 
+    def add_kernel(self, target: str, symbol: str, path: str) -> None:
+        """Have hlo-dispatch's plugin register a handler of a shared library. Raises PjrtError."""
+        add = self._library.hlo_dispatch_pjrt_add_kernel
+        add.restype = ctypes.c_char_p
+        problem = add(*(text.encode() for text in (target, symbol, path)))
+        if problem:
+            raise PjrtError(problem.decode())
+
     @contextlib.contextmanager
-    def loaded(self, module: bytes) -> Generator[int, None, None]:
+    def loaded(self, module: bytes, options: bytes = b"") -> Generator[int, None, None]:
         """The executable of a serialized HloModuleProto, for as long as the block lasts. Raises PjrtError."""
-        executable = self.compile(module)
+        executable = self.compile(module, options=options)
         try:
             yield executable
         finally:
             self.call(_DESTROY_EXECUTABLE, executable)
 
     def execute(self, executable: int, inputs: Sequence[Any], types: Sequence[str], results: int) -> list[bytes]:
-        """Run an executable once. Raises PjrtError."""
-        operands = [self.upload(value, kind) for value, kind in zip(inputs, types, strict=True)]
-        made = self.execute_buffers(executable, operands, results)
-        for operand in operands:
+        """The results of each device in turn; all have the same inputs. Raises PjrtError."""
+        operands = [
+            [self.upload(value, kind, device) for value, kind in zip(inputs, types, strict=True)]
+            for device in self._devices
+        ]
+        made = self._execute(executable, operands, results)
+        for operand in itertools.chain(*operands):
             self.destroy(operand)
-        return [self.download(buffer) for buffer in made]
+        return [self.download(buffer) for buffer in itertools.chain(*made)]
 
     def destroy(self, buffer: int) -> None:
         """Free a buffer."""
         self.call(_DESTROY_BUFFER, buffer)
 
-    def compile(self, module: bytes, form: str = "hlo") -> int:
+    def compile(self, module: bytes, form: str = "hlo", options: bytes = b"") -> int:
         """Compile and load a serialized HloModuleProto, or StableHLO (`mlir`). Raises PjrtError."""
         code, name = ctypes.create_string_buffer(module, len(module)), ctypes.create_string_buffer(form.encode())
-        size = len(self._options)
-        options = ctypes.create_string_buffer(self._options, size)
+        serialized = (options or _ONE_DEVICE) + self._more_options
+        size = len(serialized)
+        given = ctypes.create_string_buffer(serialized, size)
         program = _words(ctypes.addressof(code), len(module), ctypes.addressof(name), len(form))
-        return self.call(_COMPILE, self.client, ctypes.addressof(program), ctypes.addressof(options), size)[6]
+        return self.call(_COMPILE, self.client, ctypes.addressof(program), ctypes.addressof(given), size)[6]
 
-    def upload(self, value: Any, element_type: str) -> int:
-        """A buffer with an array's values."""
+    def upload(self, value: Any, element_type: str, device: int = 0) -> int:
+        """A buffer with an array's values, on one of the devices; 0: on the first."""
         dimensions = (ctypes.c_int64 * max(value.ndim, 1))(*value.shape)
         arguments = (self.client, value.ctypes.data, _TYPES[element_type], ctypes.addressof(dimensions), value.ndim,
-                     0, 0, _COPIED_DURING_THE_CALL, self._device)  # fmt: skip
+                     0, 0, _COPIED_DURING_THE_CALL, device or self._devices[0])  # fmt: skip
         *_, done, buffer = self.call(_UPLOAD, *arguments)[:15]
         self._await(done)
         return buffer
 
     def execute_buffers(self, executable: int, operands: Sequence[int], results: int) -> list[int]:
-        """Run an executable on buffers, which may be donated by it; returns those of its results."""
-        arguments, made = (ctypes.c_uint64 * max(len(operands), 1))(*operands), (ctypes.c_uint64 * max(results, 1))()
-        argument_lists = (ctypes.c_uint64 * 1)(ctypes.addressof(arguments))
-        result_lists = (ctypes.c_uint64 * 1)(ctypes.addressof(made))
-        done, options = (ctypes.c_uint64 * 1)(), _words()
+        """Run an executable of one device on buffers, which may be donated by it; returns those of its results."""
+        return self._execute(executable, [operands], results)[0]
+
+    def _execute(self, executable: int, operands: Sequence[Sequence[int]], results: int) -> list[list[int]]:
+        """Run an executable on each device's buffers; returns each device's results."""
+        devices, count = len(operands), len(operands[0])
+        arguments = [(ctypes.c_uint64 * max(count, 1))(*buffers) for buffers in operands]
+        made = [(ctypes.c_uint64 * max(results, 1))() for _ in operands]
+        argument_lists = (ctypes.c_uint64 * devices)(*map(ctypes.addressof, arguments))
+        result_lists = (ctypes.c_uint64 * devices)(*map(ctypes.addressof, made))
+        done, options = (ctypes.c_uint64 * devices)(), _words()
         options[0] = self._sizes.get(_EXECUTE_OPTIONS, options[0])
-        self.call(_EXECUTE, executable, ctypes.addressof(options), ctypes.addressof(argument_lists), 1, len(operands),
+        self.call(_EXECUTE, executable, ctypes.addressof(options), ctypes.addressof(argument_lists), devices, count,
                    ctypes.addressof(result_lists), ctypes.addressof(done))  # fmt: skip
-        self._await(done[0])
-        return list(made)[:results]
+        for event in done:
+            self._await(event)
+        return [list(buffers)[:results] for buffers in made]
 
     def download(self, buffer: int) -> bytes:
         """A buffer's bytes; it is freed."""

@@ -8,10 +8,22 @@ import struct
 from dataclasses import dataclass
 
 HELLO, REWRITE, UNCHANGED, REWRITTEN, FAILED = range(5)
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("=IIQ")
 _SOCKET = 3
 """Descriptor of the rewriter's end."""
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """A program of the host."""
+
+    module: bytes
+    """What the runtime's XLA optimized it to, a serialized HloModuleProto."""
+    devices: int
+    """How many it runs on."""
+    options: bytes
+    """How the host compiles it: a CompileOptionsProto, without these devices' numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +43,20 @@ class Channel:
         process = os.pidfd_open(os.getpid())
         self._send(HELLO, 0, process)
 
-    def receive(self) -> bytes | None:
-        """The next module; None: the host has ended."""
+    def receive(self) -> CompileRequest | None:
+        """The next program; None: the host has ended."""
         header, files, _, _ = socket.recv_fds(self.socket, _HEADER.size, 1)
         if not header:
             return None
         version, kind, size = _HEADER.unpack(header)
         with open(files[0], "rb") as file:
             file.seek(0)
-            module = file.read()
-        if (version, kind, size) != (_VERSION, REWRITE, len(module)):
+            content = file.read()
+        if (version, kind) != (_VERSION, REWRITE):
             raise ValueError("the plugin is another version's")
-        return module
+        # The module, then lines.
+        lines = dict(line.split("=", 1) for line in content[size:].decode().splitlines())
+        return CompileRequest(content[:size], int(lines["devices"]), bytes.fromhex(lines["options"]))
 
     def answer_unchanged(self) -> None:
         """Answer that nothing is dispatched."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from hlo_dispatch.api import rewrite
 from hlo_dispatch.errors import Unavailable
-from hlo_dispatch.pjrt_plugin.channel import Channel
+from hlo_dispatch.pattern import load_tables, tables_or_default
+from hlo_dispatch.pjrt_plugin.channel import Channel, CompileRequest
 from hlo_dispatch.pjrt_plugin.verification import Verification
 from hlo_dispatch.selection.decide import policy_or_default
-from hlo_dispatch.vendor import libraries
+from hlo_dispatch.vendor import libraries, users_kernels
 from hlo_dispatch.vendor.onednn import ONEDNN
 from hlo_dispatch.vendor.onemkl import ONEMKL
 from hlo_dispatch.vendor.svml import SVML
@@ -16,11 +17,13 @@ _POLICY = "measure"
 """Default policy."""
 
 
-def answer(channel: Channel, module: bytes, verification: Verification) -> None:
-    """Rewrite one module and answer; every failure is an answer."""
+def answer(channel: Channel, request: CompileRequest, verification: Verification) -> None:
+    """Rewrite one program's module and answer; every failure is an answer."""
     try:
-        rewritten = rewrite(module, policy=policy_or_default(None, _POLICY), prepare_constants=True).proto
-        problem = verification.problem(module, rewritten) if rewritten is not None else ""
+        policy = policy_or_default(None, _POLICY)
+        rewritten = rewrite(request.module, policy=policy, prepare_constants=True).proto
+        handlers = _users_kernels(rewritten or b"")
+        problem = verification.problem(request, rewritten, handlers) if rewritten is not None else ""
     except Exception as error:
         channel.answer_failed(f"the pass failed ({type(error).__name__}: {error})")
         return
@@ -29,14 +32,20 @@ def answer(channel: Channel, module: bytes, verification: Verification) -> None:
     elif problem:
         channel.answer_failed(f"the dispatched module was refused: {problem}")
     else:
-        channel.answer_rewritten(rewritten, _libraries(rewritten))
+        channel.answer_rewritten(rewritten, "\n".join([*_libraries(rewritten), *(f"kernel={h}" for h in handlers)]))
 
 
-def _libraries(module: bytes) -> str:
+def _users_kernels(module: bytes) -> list[str]:
+    """Target, symbol and path of each kernel of a user's own that a module calls."""
+    handlers = users_kernels.open_handlers(load_tables(tables_or_default(None)))
+    return [f"{h.target} {h.symbol} {h.path}" for h in handlers if h.target.encode() in module]
+
+
+def _libraries(module: bytes) -> list[str]:
     """The vendors' libraries that a module calls, as lines for the plugin, which has to load the same."""
     lines: list[str] = []
     for name, description in (("onednn", ONEDNN), ("onemkl", ONEMKL), ("svml", SVML)):
         library = libraries.loaded(description.name) if f"hlo_dispatch.{name}.".encode() in module else None
         if library is not None and not isinstance(library, Unavailable):
             lines += [f"{name}={library.path}", f"{name}_bound={int(library.bound)}"]
-    return "\n".join(lines)
+    return lines

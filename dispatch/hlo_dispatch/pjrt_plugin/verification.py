@@ -9,10 +9,12 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from hlo_dispatch.autotune.store import cache_directory
 from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.pjrt_plugin.channel import CompileRequest
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.vendor import libraries
 from hlo_dispatch.vendor.onednn import ONEDNN
@@ -42,13 +44,17 @@ class Verification:
         self._process: subprocess.Popen[bytes] | None = None
         self._verified: set[str] = set()
 
-    def problem(self, stock: bytes, rewritten: bytes) -> str:
-        """Why the rewritten module is not to be used; empty: it is right."""
-        digest = self._digest(rewritten)
+    def problem(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str] = ()) -> str:
+        """Why the rewritten module is not to be used; empty: it is right.
+
+        Args:
+            handlers: of each kernel of a user's own that it calls, target, symbol and path.
+        """
+        digest = self._digest(request, rewritten, handlers)
         marker = cache_directory() / _FOLDER / digest
         if digest in self._verified or marker.exists():
             return ""
-        problem = self._verify(stock, rewritten)
+        problem = self._verify(request, rewritten, handlers)
         if not problem:
             self._verified.add(digest)
             with contextlib.suppress(OSError):
@@ -56,20 +62,24 @@ class Verification:
                 marker.touch()
         return problem
 
-    def _digest(self, rewritten: bytes) -> str:
+    def _digest(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str]) -> str:
         digest = hashlib.sha256(rewritten)
+        digest.update(request.options)
+        builds = [os.stat(handler.split(" ", 2)[2]) for handler in handlers]
         # A home directory may be shared by machines of several kinds.
         digest.update(f"\n{self._runtime} {this_context().fingerprint}".encode())
+        digest.update(f" {handlers} {[(build.st_size, build.st_mtime_ns) for build in builds]}".encode())
         return digest.hexdigest()
 
-    def _verify(self, stock: bytes, rewritten: bytes) -> str:
-        with _in_memory(stock) as stock_file, _in_memory(rewritten) as rewritten_file:
+    def _verify(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str]) -> str:
+        with _in_memory(request.module) as stock_file, _in_memory(rewritten) as rewritten_file:
             files = {"stock": stock_file, "rewritten": rewritten_file}
-            paths = {name: f"/proc/{os.getpid()}/fd/{file.fileno()}" for name, file in files.items()}
+            asked: dict[str, object] = {name: f"/proc/{os.getpid()}/fd/{file.fileno()}" for name, file in files.items()}
+            asked |= {"devices": request.devices, "options": request.options.hex(), "handlers": list(handlers)}
             process = self._process if self._process is not None else self._start()
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(paths).encode() + b"\n")
+                process.stdin.write(json.dumps(asked).encode() + b"\n")
                 process.stdin.flush()
             return self._answer(process)
 

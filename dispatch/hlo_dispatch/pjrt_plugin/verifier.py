@@ -1,11 +1,13 @@
 """Verifier: the process that compares rewritten modules with stock's, on the plugin's runtime.
 
-It reads one JSON object a line (the paths of two modules) and answers with one line: empty, or what differs.
+It reads one JSON object a line (the paths of two modules, and how they are compiled) and answers with one line: empty,
+or what differs.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import math
 import os
@@ -35,8 +37,12 @@ _ROUNDED = ("bf16", "f16", "f8e5m2", "f8e4m3fn", "s8", "u8", "s4", "u4")
 _PR_SET_PDEATHSIG = 1
 
 
-def verify(client: CClient, stock: bytes, rewritten: bytes) -> str:
-    """Why a rewritten module is not to be used; empty: its results are stock's."""
+def verify(client: CClient, stock: bytes, rewritten: bytes, options: bytes = b"") -> str:
+    """Why a rewritten module is not to be used; empty: its results are stock's, on every device of the client.
+
+    Args:
+        options: a CompileOptionsProto that asks for as many devices; empty: for one.
+    """
     module = parsed(stock)
     # The runtime is given no layouts with a module, and takes row-major ones.
     refuse_entry_layouts(module)
@@ -48,12 +54,13 @@ def verify(client: CClient, stock: bytes, rewritten: bytes) -> str:
     types = [shape.element_type for shape in parameters]
     tolerance = _TOLERANCE if _element_types(module).isdisjoint(_ROUNDED) else _COARSE
     compared = False
-    with client.loaded(stock) as first, client.loaded(rewritten) as second:
+    with client.loaded(stock, options) as first, client.loaded(rewritten, options) as second:
         for inputs in _inputs(module, parameters):
             expected, got = (_arrays(client.execute(e, inputs, types, len(results)), results) for e in (first, second))
             found = difference(expected, got, tolerance)
             if found:
-                return f"result {found.result} differs from stock's by {found.value:.2g} of its largest value"
+                number = found.result % len(results)
+                return f"result {number} differs from stock's by {found.value:.2g} of its largest value"
             if is_finite(expected):
                 return ""
             compared = compared or any(map(_has_finite, expected))
@@ -85,7 +92,8 @@ def _element_types(module: Module) -> set[str]:
 
 
 def _arrays(values: list[bytes], shapes: list[Shape]) -> list[Any]:
-    return [np.frombuffer(value, dtype_of(shape)) for value, shape in zip(values, shapes, strict=True)]
+    """Of each device in turn."""
+    return [np.frombuffer(value, dtype_of(shape)) for value, shape in zip(values, itertools.cycle(shapes))]
 
 
 def _finite(value: Any) -> Any:
@@ -104,11 +112,16 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    client = CClient(plugin_path())
+    clients: dict[int, CClient] = {}
     for line in sys.stdin:
-        paths = json.loads(line)
+        asked = json.loads(line)
+        stock, rewritten = (Path(asked[name]).read_bytes() for name in ("stock", "rewritten"))
         try:
-            verdict = verify(client, Path(paths["stock"]).read_bytes(), Path(paths["rewritten"]).read_bytes())
+            devices: int = asked["devices"]
+            client = clients[devices] = clients.get(devices) or CClient(plugin_path(), devices=devices)
+            for handler in asked["handlers"]:
+                client.add_kernel(*handler.split(" ", 2))
+            verdict = verify(client, stock, rewritten, bytes.fromhex(asked["options"]))
         except HloDispatchError as error:
             verdict = " ".join(str(error).split())
         answers.write(verdict + "\n")

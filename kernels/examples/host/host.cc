@@ -1,13 +1,15 @@
 // A host without Python: compiles and runs a module that hlo-dispatch rewrote, on a PJRT plugin for the CPU.
 //
 //   host PLUGIN --optimize PROGRAM OPTIMIZED
-//   host PLUGIN MODULE RESULT [DIMENSIONS:FILE]...
+//   host PLUGIN [--runs COUNT] MODULE RESULT [DIMENSIONS:FILE]...
 //
 // The first takes a program in StableHLO, and writes the module that the plugin's XLA optimized it to: a module belongs
 // to the compiler that made it. MODULE is what `hlo-dispatch rewrite OPTIMIZED -o MODULE` wrote; each operand is f32
-// and row-major, such as 1x28x28x64:x.bin, and so is the result.
+// and row-major, such as 1x28x28x64:x.bin, and so is the result. With --runs it runs so often, and prints the time.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -209,13 +211,21 @@ std::vector<int64_t> ReadDimensions(const std::string& text) {
   return dimensions;
 }
 
-void Run(const std::vector<std::string>& words) {
-  if (words.size() < 3) Fail("usage: host PLUGIN (--optimize PROGRAM OPTIMIZED | MODULE RESULT [DIMENSIONS:FILE]...)");
+constexpr char kUsage[] =
+    "usage: host PLUGIN (--optimize PROGRAM OPTIMIZED | [--runs COUNT] MODULE RESULT [DIMENSIONS:FILE]...)";
+
+void Run(std::vector<std::string> words) {
+  if (words.size() < 3) Fail(kUsage);
+  int runs = 0;
+  if (words[1] == "--runs" && words.size() >= 5) {
+    runs = std::stoi(words[2]);
+    words.erase(words.begin() + 1, words.begin() + 3);
+  }
   Plugin plugin(words[0]);
   plugin.AddKernels();
   plugin.Start();
   if (words[1] == "--optimize") {
-    if (words.size() != 4) Fail("usage: host PLUGIN --optimize PROGRAM OPTIMIZED");
+    if (words.size() != 4) Fail(kUsage);
     std::ofstream(words[3], std::ios::binary) << plugin.OptimizedModule(plugin.Compile(Read(words[2]), "mlir"));
     return;
   }
@@ -226,6 +236,15 @@ void Run(const std::vector<std::string>& words) {
     operands.push_back(plugin.Upload(Read(words[i].substr(colon + 1)), ReadDimensions(words[i].substr(0, colon))));
   }
   std::ofstream(words[2], std::ios::binary) << plugin.Download(plugin.Run(executable, operands));
+  std::vector<double> milliseconds;
+  for (int i = 0; i < runs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    plugin.Download(plugin.Run(executable, operands));
+    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  if (runs == 0) return;
+  std::sort(milliseconds.begin(), milliseconds.end());
+  std::printf("%.2f ms, least %.2f\n", milliseconds[runs / 2], milliseconds[0]);
 }
 
 }  // namespace
