@@ -273,3 +273,28 @@ def test_an_argument_that_a_view_holds_is_not_overwritten(changed: Callable[...,
         view = np.asarray(given)
         jax.block_until_ready(jax.jit(program, donate_argnums=0)(given, w, np.int32(3)))
     np.testing.assert_array_equal(view, h)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda h, n: jax.lax.fori_loop(0, 9, lambda i, s: jax.lax.dynamic_update_slice(s, h[:1] * 1.5, (n, 0)), h),
+        lambda h, n: jax.lax.dynamic_update_slice(h, jnp.sin(h[:1]), (n, 0)),
+        lambda h, n: jax.lax.cond(n > 1, lambda s: s.at[n].set(1), lambda s: s.at[0].add(n), h),
+    ],
+    ids=["loop", "update", "branch"],
+)
+def test_a_product_of_a_donated_array_that_was_changed(changed: Callable[..., jax.Array]) -> None:
+    """The result has the memory of the argument, and so has what the product reads."""
+
+    def program(h: jax.Array, w: jax.Array, b: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return w[0], changed(h, n) @ (w * 0.5) + b
+
+    random = np.random.default_rng(0)
+    h, w, b = (random.standard_normal(shape, np.float32) for shape in ((33, 47), (47, 47), (47,)))
+    assert_agree(run_both(program, h, w, b, np.int32(3), donate_argnums=(0,)))
+
+    def in_a_loop(h: jax.Array, w: jax.Array, b: jax.Array, n: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 3, lambda _, h: jnp.tanh(program(h, w, b, n)[1]), h)
+
+    assert_agree(run_both(in_a_loop, h, w, b, np.int32(3), donate_argnums=(0,)), 1e-4)

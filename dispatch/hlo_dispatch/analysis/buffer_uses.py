@@ -64,3 +64,7 @@ class BufferUses:
         for index in path:
             elements = {element for element in elements for element in self._elements.get((element, index), ())}
         return elements
+
+    def elements(self, value: int, index: int) -> set[int]:
+        """The get-tuple-elements that are this element of a value."""
+        return self._elements.get((value, index), set())

@@ -4,9 +4,9 @@ XLA has already decided which values alias: a while body's parameter and its res
 operand and result of an in-place update. Its copy insertion covered *its* instructions; kernel calls read more operands
 at once, and values further up. For every buffer that a created instruction reads or writes:
 
-  parameter → … → result     every reader of the parameter must run before the instruction that defines the
-                             result, or be that one, as an in-place update; where a created reader does neither, the
-                             result is copied into place afterwards
+  parameter → … → result     every reader of the parameter, and of what updates make of it in its buffer, must run
+                             before the instruction that defines the result, or be that one, as an in-place update;
+                             where a created reader does neither, the result is copied into place afterwards
   value → in-place update    every reader of the value must run before the update: a control dependency ensures
                              it, or, where the reader needs the update's result, it reads a copy
 """
@@ -57,6 +57,8 @@ class _HazardResolver:
         self._editor, self._updates = editor, updates
         self._protos = editor.instructions
         self._uses = BufferUses(editor.instructions, editor.users)
+        self._places_in: dict[int, dict[int, list[int]]] = {}
+        self._elements_of: dict[int, dict[bytes, set[int]]] = {}
 
     # --- in-place updates -------------------------------------------------------------------------
 
@@ -161,7 +163,9 @@ class _HazardResolver:
         if value in elements:
             return
         definer = self._uses.definer(value)
-        readers = [reader for element in elements for reader in self._uses.readers(element) if reader != root.id]
+        elements = self._in_same_buffer(elements, definer)
+        users = (reader for element in elements for reader in self._uses.readers(element))
+        readers = [reader for reader in dict.fromkeys(users) if reader != root.id]
         if definer not in self._editor.created and not any(reader in self._editor.created for reader in readers):
             return
         later_readers = self._readers_after(readers, definer, reachability)
@@ -175,6 +179,49 @@ class _HazardResolver:
             if reader != definer:
                 self._editor.add_control_dependency(copy.id, reader)
         self._replace_result(root, result, copy)
+
+    def _in_same_buffer(self, values: set[int], end: int) -> set[int]:
+        """These values, and those that loops and other in-place updates in front of `end` put into their buffer."""
+        found, pending = set(values), list(values)
+        while pending:
+            value = pending.pop()
+            for user in self._editor.users(value):
+                proto, added = self._protos[user], set[int]()
+                if proto.opcode == "bitcast":
+                    added = {user}
+                elif proto.opcode == "tuple":
+                    updates = [other for other in self._editor.users(user) if other in self._updates and other != end]
+                    added.update(*(self._updated(update, value, user) for update in updates))
+                elif user != end and any(proto.operand_ids[n] == value for n in self._updates.get(user, ())):
+                    added = self._updated(user, value)
+                pending += added - found
+                found |= added
+        return found
+
+    def _updated(self, update: int, value: int, state: int | None = None) -> set[int]:
+        """The results of an update that may be in the buffer of a value, of which its `state` consists."""
+        proto = self._protos[update]
+        if proto.shape.element_type != _TUPLE:
+            return {update}
+        if proto.opcode == "while" and state is not None:
+            return {element for n in self._places(state)[value] for element in self._uses.elements(update, n)}
+        return self._by_shape(update).get(self._protos[value].shape.SerializeToString(), set())
+
+    def _places(self, state: int) -> Mapping[int, list[int]]:
+        """Id of an operand of a tuple → its numbers there."""
+        if state not in self._places_in:
+            found = self._places_in[state] = dict[int, list[int]]()
+            for number, operand in enumerate(self._protos[state].operand_ids[:]):
+                found.setdefault(operand, []).append(number)
+        return self._places_in[state]
+
+    def _by_shape(self, update: int) -> Mapping[bytes, set[int]]:
+        """Shape → elements of a result that have it."""
+        if update not in self._elements_of:
+            found = self._elements_of[update] = dict[bytes, set[int]]()
+            for user in self._editor.users(update):
+                found.setdefault(self._protos[user].shape.SerializeToString(), set()).add(user)
+        return self._elements_of[update]
 
     def _replace_result(self, root: InstructionProto, result: int | None, copy: InstructionProto) -> None:
         """Make `copy` the result, or this element of it."""
