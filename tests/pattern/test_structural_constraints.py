@@ -178,6 +178,7 @@ def test_a_dimension_that_is_not_there_is_a_miss(tmp_path: Path) -> None:
     found = find(tmp_path, F8, SUM, attributes={"rows": ("i64", "size(x, 1)")})
     (miss,) = found.misses.values()
     assert miss.sentence == "mine: 2 of 2 operations matched; f32[8]{0} has no dimension 1"
+    assert miss.arguments == ("f32[8]{0} has no dimension 1",)  # an exception would keep the graph in the memo
 
 
 def test_scratch(tmp_path: Path) -> None:

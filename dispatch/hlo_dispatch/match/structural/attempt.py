@@ -288,7 +288,7 @@ class Attempt:
             attributes = {name: evaluate(value, bound) for name, value in spelling.pattern.attributes.items()}
             scratch = evaluate(spelling.pattern.scratch, bound) if spelling.pattern.scratch is not None else None
         except MissingDimension as error:
-            return self._fail(bound, output, "{0}", error)
+            return self._fail(bound, output, "{0}", str(error))  # not the error, whose traceback has the graph
         covered = tuple(sorted(bound.covered, key=lambda node: node.index))
         return Match(
             entry=spelling.pattern,
