@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.analysis.binding_time import PURE, StaticRule
+from hlo_dispatch.analysis.overwritten_parameters import keep_inputs
 from hlo_dispatch.autotune.measurement_requests import ModuleMeasurer
 from hlo_dispatch.ir.inline import inline_calls
 from hlo_dispatch.ir.module import Module
@@ -146,6 +147,8 @@ class Pipeline:
     """Whether plain calls are inlined first: the module may be one that XLA has not optimized."""
     preprocesses_constants: bool = False
     """Whether large constants count as frozen weights, preprocessed while the module is rewritten; needs jax."""
+    keeps_inputs: bool = False
+    """Whether the compiler forgets what is donated to the module that `run` returns, which then overwrites none."""
     strategy: Strategy | None = None
     """The plan strategy of a whole-program trial; None: the policy and the measurements decide."""
 
@@ -198,6 +201,8 @@ class Pipeline:
         result = None
         if rewritten is not None:
             serializing = time.perf_counter()
+            if self.keeps_inputs:
+                keep_inputs(rewritten)
             result = rewritten.to_bytes()
             context.record("serialize", serializing, rewritten)
         if details:

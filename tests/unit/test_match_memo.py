@@ -281,18 +281,23 @@ UNLIKE_SOFTMAXES: dict[str, dict[str, str]] = {
 }
 
 
+def compare_without_memo(text: str, monkeypatch: pytest.MonkeyPatch, region: str, count: int) -> None:
+    """A program of which so many of the report's regions are equal is rewritten alike with and without the memo."""
+    made = followed(monkeypatch)
+    with_memo = rewritten(text, "always")
+    assert len(made) > 5
+    assert with_memo[1].count(region) == count
+    monkeypatch.setattr(MatchMemo, "match", found_anew)
+    assert rewritten(text, "always") == with_memo
+
+
 @pytest.mark.any_processor
 @pytest.mark.usefixtures("recorded_at_once")
 @pytest.mark.parametrize("difference", UNLIKE_SOFTMAXES)
 def test_patterns_are_matched_as_without_the_memo(difference: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unlike = UNLIKE_SOFTMAXES[difference]
     text = softmax_program([softmax_layer(number, **(unlike if number % 5 == 3 else {})) for number in range(12)])
-    made = followed(monkeypatch)
-    with_memo = rewritten(text, "always")
-    assert len(made) > 5
-    assert with_memo[1].count("formula='softmax(x)'") == 10
-    monkeypatch.setattr(MatchMemo, "match", found_anew)
-    assert rewritten(text, "always") == with_memo
+    compare_without_memo(text, monkeypatch, "formula='softmax(x)'", 10)
 
 
 @pytest.mark.any_processor
@@ -309,9 +314,4 @@ def test_attentions_are_matched_as_without_the_memo(monkeypatch: pytest.MonkeyPa
 
     text = softmax_program([attention(number) for number in range(8)])
     text = text.replace("zero = ", f"w = {M} parameter(1)\n  v = {M} parameter(2)\n  zero = ")
-    made = followed(monkeypatch)
-    with_memo = rewritten(text, "always")
-    assert len(made) > 5
-    assert with_memo[1].count("entry='attention'") == 7
-    monkeypatch.setattr(MatchMemo, "match", found_anew)
-    assert rewritten(text, "always") == with_memo
+    compare_without_memo(text, monkeypatch, "entry='attention'", 7)

@@ -20,7 +20,6 @@ from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.errors import HloDispatchError, PolicyError
-from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin import cache_key, module_collection, replica_consensus
 from hlo_dispatch.jax_plugin.decision_dependencies import DependencyRecorder
 from hlo_dispatch.jax_plugin.failure_log import FailureLog
@@ -248,18 +247,19 @@ def _transform(serialized: bytes) -> bytes | None:
 
 
 def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
+    from hlo_dispatch.jax_plugin.forgotten_donation import IS_DONATION_KEPT  # imports jax
+
     start = time.perf_counter()
     result, failed, failure = None, True, ""
     try:
         pipeline = settings.with_measurements
         recorder = DependencyRecorder(pipeline.knowledge)
-        recording = replace(pipeline, knowledge=recorder)
+        recording = replace(pipeline, knowledge=recorder, keeps_inputs=not IS_DONATION_KEPT)
         result, report = replica_consensus.run(recording, serialized, details=record.wants_details)
         record.keep(report)
         cache_key.compiled(report.module, recorder)
         if result is not None:
             _register_kernels()
-            result = _with_inputs_kept(result)
         failed, failure = False, report.failure
     finally:
         seconds = time.perf_counter() - start
@@ -270,16 +270,6 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
                 f"dispatched a module with less than it could: {failure}", serialized, "rewrite --prepare-constants"
             )
     return result
-
-
-def _with_inputs_kept(serialized: bytes) -> bytes:
-    from hlo_dispatch.jax_plugin.forgotten_donation import IS_DONATION_KEPT, with_inputs_kept  # imports jax
-
-    if IS_DONATION_KEPT:
-        return serialized
-    module = Module.from_bytes(serialized)
-    kept = with_inputs_kept(module)
-    return serialized if kept is module else kept.to_bytes()
 
 
 def leave_to_stock(error: Exception, serialized: bytes) -> None:

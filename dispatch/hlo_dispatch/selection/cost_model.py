@@ -64,8 +64,8 @@ COSTLY_ACTIVATIONS = frozenset(
 
 # Rows of weights that lie a multiple of this far apart compete for the same lines of an x86 processor's first cache
 # (64 sets of 64 bytes). oneDNN multiplies with weights as they lie, and copies them first only where the distance is a
-# power of two: 128 to 1024 rows times f32[768,3072], [768,5120] and [768,6144] with a gelu took it 1.05 to 1.4 times
-# XLA's processor time on an Intel Xeon, other widths 0.8 to 1.0 times (jax 0.10.2 and 0.12.0.1). Few rows gain anyway.
+# power of two: on an Intel Xeon its products of 128 rows and more with 3072, 5120 or 6144 columns of f32 were slower
+# than XLA's, with 2048, 3088 or 4096 as fast (hlo-dispatch bench matmul_bias_gelu_tanh --shape m=128,k=768,n=3072).
 CACHE_WAY_BYTES = 4096
 MAX_ROWS_OF_ALIASED_WEIGHTS = 32
 
