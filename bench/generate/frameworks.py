@@ -66,7 +66,7 @@ def hf_llama(_: str, size: DecoderSize, weights: str | None) -> tuple[Any, Any]:
     config = transformers.LlamaConfig(
         vocab_size=size.vocabulary, hidden_size=size.width, num_hidden_layers=size.layers, pad_token_id=0,
         num_attention_heads=size.heads, num_key_value_heads=size.kv_heads, intermediate_size=size.hidden,
-        max_position_embeddings=2 * TOTAL, eos_token_id=-1,
+        max_position_embeddings=2 * TOTAL, eos_token_id=size.vocabulary,  # never generated
     )  # fmt: skip
     model = transformers.FlaxLlamaForCausalLM(config, seed=0)
     fast = hlo_dispatch.freeze(model, weights=weights)
@@ -83,13 +83,13 @@ def hf_llama(_: str, size: DecoderSize, weights: str | None) -> tuple[Any, Any]:
 
 def by_hand(size: DecoderSize, form: str, weights: str | None) -> Any:
     """The decoder's step, frozen, as a function of the number of generated tokens."""
-    parameters = decoder.parameters(size, form, "f32")
+    parameters = decoder.parameters(size, form, "float32")
     jitted = jax.jit(decoder.step(size, form), donate_argnums=1)
-    run = hlo_dispatch.freeze(jitted, parameters, weights=weights, donate=True)
+    run = hlo_dispatch.freeze(jitted, parameters, weights=weights, keep=True)
     tokens = jnp.asarray(random_prompt(size, 1, PROMPT))
 
     def generate(count: int) -> Any:
-        token, cache = run(decoder.empty_cache(size, form, 1, TOTAL, "f32"), tokens, jnp.int32(0))
+        token, cache = run(decoder.empty_cache(size, form, 1, TOTAL, "float32"), tokens, jnp.int32(0))
         for number in range(count - 1):
             token, cache = run(cache, token, jnp.int32(PROMPT + number))
         return np.asarray(token)
