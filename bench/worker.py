@@ -16,6 +16,7 @@ from typing import Any
 
 from hlo_dispatch.demo.timing import interleaved, once
 from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.process.parent import end_with_parent
 
 XLA_ONEDNN_FLAGS = "--xla_cpu_experimental_onednn_custom_call=true --xla_cpu_experimental_ynn_fusion_type="
 
@@ -97,6 +98,7 @@ def with_flags(flags: str) -> dict[str, str]:
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """The worker's end: answer requests until there are no more. Whatever libraries print goes to standard error."""
+    end_with_parent()
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         for line in sys.stdin:

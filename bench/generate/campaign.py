@@ -19,18 +19,27 @@ def run(plan: GenerationPlan, say: Callable[[str], None], done: Container[str] =
 
     Args:
         done: names of entries; a precision that has all of them is left out.
+
+    Raises:
+        KeyboardInterrupt: behind the entries of the precision that it cut, those that have samples.
     """
     for precision, contenders in plan.groups.items():
         if all(contender.name in done for contender in contenders):
             continue
         say(f"{precision}: {len(contenders)} processes in turns")
+        cut: KeyboardInterrupt | None = None
         with tempfile.TemporaryDirectory(prefix="hlo-dispatch-generate-") as folder:
             turns = _Turns(plan, contenders, folder, say)
             try:
                 turns.load()
                 turns.measure()
+            except KeyboardInterrupt as interrupt:
+                cut = interrupt
             finally:
                 turns.close()
+        if cut is not None:
+            yield from (entry | {"cut": True} for entry in turns.entries.values() if any(entry["samples"].values()))
+            raise cut
         yield from turns.entries.values()
 
 

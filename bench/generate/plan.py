@@ -23,6 +23,11 @@ CALLS = 5
 """Tokens of a turn."""
 
 
+def calls(name: str) -> int:
+    """How often a turn makes the request of this name."""
+    return 1 if name.startswith("prefill") else CALLS
+
+
 def is_frozen(way: str) -> bool:
     """Whether weights are frozen, here or in a saved file."""
     return way.startswith(("frozen", "loaded"))
@@ -107,10 +112,9 @@ class GenerationPlan:
     def requests(self, contender: Contender) -> dict[str, dict[str, Any]]:
         """Name → request."""
         first, *others = self.capacities
-        prefills = {f"prefill {n}": {"prefill": n, "capacity": first, "calls": 1} for n in PREFILLS if n <= first}
-        tokens = {
-            f"token at {n}": {"position": n, "capacity": first, "calls": CALLS} for n in self.positions if n < first
-        }
+        prefills = {f"prefill {n}": {"prefill": n, "capacity": first} for n in PREFILLS if n <= first}
+        tokens = {f"token at {n}": {"position": n, "capacity": first} for n in self.positions if n < first}
         begin = self.positions[0]
-        more = {f"token at {begin} of {n}": {"position": begin, "capacity": n, "calls": CALLS} for n in others}
-        return prefills | tokens | ({} if contender.way in PEERS else more)
+        more = {f"token at {begin} of {n}": {"position": begin, "capacity": n} for n in others}
+        found = prefills | tokens | ({} if contender.way in PEERS else more)
+        return {name: request | {"calls": calls(name)} for name, request in found.items()}

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hlo_dispatch.bench.generate.peers import PEERS
+from hlo_dispatch.bench.generate.plan import calls
 from hlo_dispatch.bench.kinds_view import kinds_content
 from hlo_dispatch.report.terminal import make_table, print_content, row
 
@@ -22,13 +23,15 @@ def print_generation(target: Console, entries: Sequence[dict[str, Any]]) -> None
         for way in dict.fromkeys(entry["way"] for entry in good if entry["way"] not in PEERS):
             _print_spread(target, [entry for entry in good if entry["way"] == way])
         target.print()
-        _print_memory(target, good)
+        _print_memory(target, [entry for entry in good if "cut" not in entry])
     profiled = [entry for entry in good if "profile" in entry]
     if profiled:
         target.print()
         names = {f"{entry['dtype']} {entry['way']} {entry['form']}": entry["profile"] for entry in profiled}
         print_content(target, kinds_content(names))
     for entry in entries:
+        if "problem" not in entry and "cut" in entry:
+            target.print(Text(f"{entry['name']}: interrupted before all its turns were over"))
         if "problem" in entry:
             target.print(Text(f"{entry['name']}: not measured: {entry['problem']}"))
 
@@ -77,17 +80,19 @@ def _time(entry: dict[str, Any], name: str, rivals: Sequence[dict[str, Any]]) ->
 
 def speed_over(entry: dict[str, Any], peer: dict[str, Any], name: str) -> float:
     """Speed over that of a peer which took turns with it."""
-    turns = zip(_turn_medians(entry, name), _turn_medians(peer, name), strict=True)
+    # One of the two may have been interrupted a turn earlier.
+    turns = zip(_turn_medians(entry, name), _turn_medians(peer, name), strict=False)
     return statistics.median(theirs / ours for ours, theirs in turns)
 
 
 def _turn_medians(entry: dict[str, Any], name: str) -> list[float]:
-    samples = entry["samples"][name]
-    each = len(samples) // entry["turns"]
+    samples, each = entry["samples"][name], calls(name)
     return [statistics.median(samples[begin : begin + each]) for begin in range(0, len(samples), each)]
 
 
 def _print_memory(target: Console, entries: Sequence[dict[str, Any]]) -> None:
+    if not entries:
+        return
     table = make_table(
         "weights", "way", "form", "first token, s", "its peak, MB", "weights, MB", "cache, MB", "besides, MB",
         "resident, MB", "a token adds, MB", "same tokens",
@@ -120,6 +125,8 @@ def _print_spread(target: Console, entries: Sequence[dict[str, Any]]) -> None:
     """The slowest form over the fastest, and the larger capacities over the first."""
     first = entries[0]
     tokens = [name for name in first["samples"] if name.startswith("token")]
+    # What was interrupted has no samples of some.
+    tokens = [name for name in tokens if all(entry["samples"].get(name) for entry in entries)]
     if not tokens:
         return
     said: list[str] = []

@@ -15,6 +15,7 @@ from typing import Any
 
 from hlo_dispatch.bench.models.catalogue import PEERS, Job
 from hlo_dispatch.bench.models.peers import Call, prepare
+from hlo_dispatch.process.parent import end_with_parent
 
 FEWEST, MOST = 3, 300
 
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--policy", default="measure")
     parser.add_argument("--options", type=json.loads, default={})
     given = parser.parse_args()
+    end_with_parent()
     # Libraries print to standard output what they like; only the answer may come out.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

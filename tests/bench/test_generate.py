@@ -59,19 +59,47 @@ def test_how_it_is_said(entries: list[dict[str, Any]]) -> None:
 
 def test_ratios_are_of_the_turns_to_the_best_peer() -> None:
     """A machine that was slow for one turn was so for all."""
-    samples = {"ours": [1.0, 3.0, 1.0], "llama.cpp": [2.0, 6.0, 2.0], "OpenVINO": [4.0, 12.0, 4.0]}
-    made = [
-        {
-            "name": way, "way": way, "form": "", "dtype": "f32", "precision": "int8", "turns": 3, "tokens": [1],
-            "samples": {"token at 128": times}, "first": 1.0, "first_peak": 0, "weights": 0, "resident": 0, "peak": 0,
-            "imports": 0, "cache": 0,
-        }
-        for way, times in samples.items()
-    ]  # fmt: skip
-    assert view.speed_over(made[0], made[1], "token at 128") == 2.0
+    made = [entry_of(way, times) for way, times in TIMES.items()]
+    assert view.speed_over(made[0], made[1], "prefill 128") == 2.0
     text = printed(made)
     assert "1000.00 (1000.00) 2.00x" in text
     assert "best peer" in text
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the precision that is interrupted, too, and no worker is left."""
+    open_workers: set[object] = set()
+    answers = [{"tokens": [1], "first": 1.0, "weights": 0}] * 2 + [{"samples": [1.0]}, {"samples": [1.0] * CALLS}] * 3
+
+    class FakeWorker:
+        def __init__(self, _: str) -> None:
+            open_workers.add(self)
+
+        def ask(self, _: dict[str, Any]) -> dict[str, Any]:
+            if not answers:
+                raise KeyboardInterrupt
+            return answers.pop(0)
+
+        def close(self) -> None:
+            open_workers.discard(self)
+
+    monkeypatch.setattr(campaign, "Worker", FakeWorker)
+    plan = GenerationPlan("tiny", ("scan", "unrolled"), ("jit", "frozen-int8"), "", (160,), "always")
+    running = campaign.run(plan, lambda _: None)
+    found = [next(running), next(running)]
+    with pytest.raises(KeyboardInterrupt):
+        next(running)
+    assert [entry["name"] for entry in found] == ["tiny bf16 jit scan batch 1", "tiny bf16 jit unrolled batch 1"]
+    assert [len(entry["samples"]["prefill 128"]) for entry in found] == [1, 2]
+    assert not open_workers
+    text = printed(found)
+    assert "1000.00 (1000.00)" in text
+    assert text.count("interrupted before all its turns were over") == 2
+
+
+def test_one_that_was_interrupted_a_turn_before_its_peer_is_compared_by_the_others() -> None:
+    ours, theirs = entry_of("ours", [1.0, 2.0]), entry_of("OpenVINO", [4.0])
+    assert view.speed_over(ours, theirs, "prefill 128") == 4.0
 
 
 def test_precisions_take_turns_and_peers_have_them_all() -> None:
@@ -127,6 +155,17 @@ def test_what_is_loaded_generates_the_same_tokens(tmp_path: Path) -> None:
 def test_a_longer_prompt_begins_like_a_shorter_one() -> None:
     size = SIZES["tiny"]
     assert np.array_equal(random_prompt(size, 3, 50)[:, :20], random_prompt(size, 3, 20))
+
+
+TIMES = {"ours": [1.0, 3.0, 1.0], "llama.cpp": [2.0, 6.0, 2.0], "OpenVINO": [4.0, 12.0, 4.0]}
+
+
+def entry_of(way: str, times: list[float]) -> dict[str, Any]:
+    return {
+        "name": way, "way": way, "form": "", "dtype": "f32", "precision": "int8", "turns": len(times), "tokens": [1],
+        "samples": {"prefill 128": times}, "first": 1.0, "first_peak": 0, "weights": 0, "resident": 0, "peak": 0,
+        "imports": 0, "cache": 0,
+    }  # fmt: skip
 
 
 def printed(entries: list[dict[str, Any]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -63,7 +62,8 @@ def test_the_list(run) -> None:
     assert b"depthwise_conv_bias_clip" in done.stdout
 
 
-def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
+def test_a_time_limit_keeps_what_was_measured_and_leaves_no_worker(tmp_path: Path) -> None:
+    """SIGTERM does what Ctrl-C does."""
     path = without_peak(tmp_path / "r.json")
     command = Path(sys.executable).with_name("hlo-dispatch")
     process = subprocess.Popen(
@@ -77,9 +77,12 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert workers
+    process.send_signal(signal.SIGTERM)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors.decode()
     assert b"conv_bias_relu" in out
     assert b"--resume" in errors
     assert b"Traceback" not in errors
+    assert not any(Path("/proc", worker).exists() for worker in workers)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 from typer.core import TyperGroup
@@ -64,11 +65,8 @@ def bench_patterns(
     chosen = choose(patterns, shape=shape, dtypes=_words(dtype), layout=layout, tag=tag)
     asked = _known(_words(sides) or micro.SIDES, micro.SIDES, "side")
     results = Results.open(output or default_path("patterns"), "patterns")
-    interrupted = False
-    try:
+    with _Interruption() as interrupted:
         micro.run(chosen, results, sides=asked, seconds=seconds, resume=resume, say=_say)
-    except KeyboardInterrupt:
-        interrupted = True
     entries = [entry for case in chosen if (entry := results.get(case.name))]
     _finish(results, entries, as_json, lambda: micro_view.print_micro(console(), results.header, entries), interrupted)
 
@@ -108,8 +106,7 @@ def bench_models(
     asked = _known(_words(peers) or DEFAULT_PEERS, tuple(PEERS), "peer")
     kind = "small-models" if small else "models"
     results = Results.open(output or default_path(kind), kind)
-    interrupted = False
-    try:
+    with _Interruption() as interrupted:
         for model in dict.fromkeys(job.model for job in chosen):
             campaign.run(
                 [job for job in chosen if job.model == model],
@@ -123,8 +120,6 @@ def bench_models(
                 resume=resume,
                 say=_say,
             )
-    except KeyboardInterrupt:
-        interrupted = True
     entries = [entry for job in chosen if (entry := results.get(job.name))]
     _finish(results, entries, as_json, lambda: view.print_models(console(), results.header, entries), interrupted)
 
@@ -194,12 +189,10 @@ def bench_generate(
         is_profiled=profile,
     )
     results = Results.open(output or default_path("generation"), "generation")
-    interrupted = False
-    try:
-        for entry in campaign.run(plan, _say, results if resume else ()):
+    done = {entry["name"] for entry in results if "cut" not in entry} if resume else ()
+    with _Interruption() as interrupted:
+        for entry in campaign.run(plan, _say, done):
             results.put(entry)
-    except KeyboardInterrupt:
-        interrupted = True
     entries = [entry for name in plan.names for entry in [results.get(name)] if entry is not None]
     _finish(results, entries, as_json, lambda: view.print_generation(console(), entries), interrupted)
 
@@ -219,7 +212,7 @@ def bench_accuracy(
     entries = list(accuracy.run(accuracy.AccuracyPlan(steps=steps), _say))
     for entry in entries:
         results.put(entry)
-    _finish(results, entries, as_json, lambda: accuracy.print_accuracy(console(), entries), interrupted=False)
+    _finish(results, entries, as_json, lambda: accuracy.print_accuracy(console(), entries))
 
 
 @app.command("public")
@@ -318,20 +311,42 @@ def bench_readme(
 def _compare(results: Any, found: Iterable[Any], as_json: bool, draw: Callable[[list[Any]], None]) -> None:
     """Measure the entries that a bench finds, print them, and exit 1 if a result is wrong."""
     entries: list[Any] = []
-    interrupted = False
-    try:
+    with _Interruption() as interrupted:
         for entry in found:
             results.put(entry)
             entries.append(entry)
-    except KeyboardInterrupt:
-        interrupted = True
     _finish(results, entries, as_json, lambda: draw(entries), interrupted, resumes=False)
     if any(entry["verdict"] != "right" for entry in entries):
         raise typer.Exit(1)
 
 
+class _Interruption:
+    """Measuring that Ctrl-C or SIGTERM (a time limit's) ends early; then it is true, and what was measured is kept."""
+
+    def __init__(self) -> None:
+        self._happened = False
+
+    def __enter__(self) -> Self:
+        self._handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        signal.signal(signal.SIGTERM, self._handler)
+        self._happened = kind is KeyboardInterrupt
+        return self._happened
+
+    def __bool__(self) -> bool:
+        return self._happened
+
+
 def _finish(
-    results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool, *, resumes: bool = True
+    results: Any,
+    entries: list[Any],
+    as_json: bool,
+    draw: Any,
+    interrupted: _Interruption | None = None,
+    *,
+    resumes: bool = True,
 ) -> None:
     """Print the entries and the path of the samples; exit as interrupted where it was.
 

@@ -6,12 +6,10 @@ or what differs.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,13 +26,13 @@ from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.ir.text import parsed
 from hlo_dispatch.kernels import plugin_path
 from hlo_dispatch.pjrt_plugin.c_client import CClient
+from hlo_dispatch.process.parent import end_with_parent
 
 _SEED = 20
 _TOLERANCE, _COARSE = 1e-3, 5e-2
 """Largest difference relative to a result's largest value; the coarse one where the module rounds to 8 or 16 bits.
 Each region was validated by its own bound when it was measured: here another runtime compiles what is around it."""
 _ROUNDED = ("bf16", "f16", "f8e5m2", "f8e4m3fn", "s8", "u8", "s4", "u4")
-_PR_SET_PDEATHSIG = 1
 
 
 def verify(client: CClient, stock: bytes, rewritten: bytes, options: bytes = b"") -> str:
@@ -108,8 +106,8 @@ def _has_finite(value: Any) -> bool:
 
 def main() -> None:
     """Answer until the rewriter ends."""
+    end_with_parent()
     # A check that fails inside XLA writes to standard output and error; answers have a descriptor of their own.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     clients: dict[int, CClient] = {}
