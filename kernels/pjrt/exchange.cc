@@ -1,5 +1,6 @@
 #include "pjrt/exchange.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <optional>
@@ -103,7 +104,7 @@ void Load(const Rewriting& rewriting) {
 
 // Puts the dispatched executable in place of the one that the arguments have. Whether it did; throws a sentence.
 template <typename Way>
-bool Exchange(typename Way::Given* arguments) {
+bool Exchange(typename Way::Given* arguments, double compile_seconds) {
   const uint64_t devices = DevicesOf({arguments->options, arguments->options_size});
   // Several processes may decide differently, and replicas of one state would drift apart.
   if (devices > 1 && DevicesHere(arguments->executable) < devices) return false;
@@ -113,7 +114,8 @@ bool Exchange(typename Way::Given* arguments) {
   // What a user's own tables begin with is theirs to say.
   if (!HasSomethingToMatch(*module) && secure_getenv("HLO_DISPATCH_TABLES") == nullptr) return false;
   if (!RegistrationProblem().empty()) throw RegistrationProblem();
-  Rewriting rewriting = Rewriter::Get().Rewrite({*module, {arguments->options, arguments->options_size}});
+  Rewriting rewriting =
+      Rewriter::Get().Rewrite({*module, {arguments->options, arguments->options_size}, compile_seconds});
   if (!rewriting.failure.empty()) throw rewriting.failure;
   if (!rewriting.is_rewritten) return false;
   Load(rewriting);
@@ -139,11 +141,13 @@ Error* CompileAndExchange(typename Way::Given* arguments) {
   const Widest<Program> program(*arguments->program);
   Widest<typename Way::Given> given(*arguments);
   given.program = &program;
+  const auto start = std::chrono::steady_clock::now();
   if (Error* error = Runtime::Get().Call(Way::kCompilePlace, &given)) return error;
+  const std::chrono::duration<double> compile = std::chrono::steady_clock::now() - start;
   arguments->executable = given.executable;
   if (IsOff()) return nullptr;
   try {
-    Count(Exchange<Way>(arguments) ? Outcome::kDispatched : Outcome::kUnchanged);
+    Count(Exchange<Way>(arguments, compile.count()) ? Outcome::kDispatched : Outcome::kUnchanged);
   } catch (const std::string& sentence) {
     CountFailure(sentence);
   } catch (const std::exception& error) {

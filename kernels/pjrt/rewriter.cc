@@ -28,12 +28,14 @@ namespace hlo_dispatch::pjrt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
 // Starts of a rewriter in one process: each of a few programs may be one that ends it.
 constexpr int kMostStarts = 3;
-// Its longest answer is about a large module on a machine that is busy.
+// How long an answer is waited for is what this variable says, or grows with what the runtime took to compile the
+// program: the verification compiles it twice more and runs it, on a machine that may be busier by then.
 constexpr char kSecondsVariable[] = "HLO_DISPATCH_PJRT_SECONDS";
-constexpr int kSeconds = 120;
+constexpr int kSeconds = 120, kCompiles = 20, kMostSeconds = 1800;
 constexpr int kPastStreams = 3;
 
 // A message on the socket; dispatch/hlo_dispatch/pjrt_plugin/channel.py has the same. Each has one descriptor with it:
@@ -43,7 +45,7 @@ struct Message {
   uint32_t kind;
   uint64_t size;
 };
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 enum Kind : uint32_t { kHello = 0, kRewrite = 1, kUnchanged = 2, kRewritten = 3, kFailed = 4 };
 
 class Descriptor {
@@ -71,10 +73,13 @@ class Descriptor {
   std::atomic<int>* shown_;
 };
 
-int AllowedSeconds() {
+// How long an answer is waited for, about a program that took so long to compile.
+milliseconds TimeLimit(double compile_seconds) {
   const char* text = secure_getenv(kSecondsVariable);
-  const int seconds = text == nullptr ? 0 : std::atoi(text);
-  return seconds > 0 ? seconds : kSeconds;
+  const int named = text == nullptr ? 0 : std::atoi(text);
+  if (named > 0) return std::chrono::seconds(named);
+  const double seconds = std::min<double>(kMostSeconds, kSeconds + kCompiles * compile_seconds);
+  return milliseconds(static_cast<int64_t>(1000 * seconds));
 }
 
 std::string WordsOf(int error) { return std::strerror(error); }
@@ -128,13 +133,14 @@ void Send(int socket, Message message, int file) {
 }
 
 // The next message, and its descriptor or -1.
-Message Receive(int socket, Clock::time_point deadline, int* file) {
+Message Receive(int socket, milliseconds time_limit, int* file) {
+  const Clock::time_point deadline = Clock::now() + time_limit;
   for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()).count();
     pollfd waiting{socket, POLLIN, 0};
     const int ready = left <= 0 ? 0 : poll(&waiting, 1, static_cast<int>(left));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) throw "the rewriter did not answer within " + std::to_string(AllowedSeconds()) + " s";
+    if (ready == 0) throw "the rewriter did not answer within " + std::to_string(time_limit.count() / 1000) + " s";
     Message message{};
     Envelope envelope(&message);
     const ssize_t count = recvmsg(socket, &envelope.header, MSG_CMSG_CLOEXEC);
@@ -243,8 +249,7 @@ void Rewriter::Start() {
   close(others.Release());
   int process = -1;
   try {
-    const auto deadline = Clock::now() + std::chrono::seconds(AllowedSeconds());
-    if (Receive(own.get(), deadline, &process).kind != kHello) throw std::string("the rewriter does not say hello");
+    if (Receive(own.get(), TimeLimit(0), &process).kind != kHello) throw std::string("the rewriter does not say hello");
   } catch (const std::string& problem) {
     // What fails before it says hello fails each time.
     throw problem_ = problem + " as it started: " + interpreter + " has to have hlo-dispatch, as the plugin's version";
@@ -263,8 +268,13 @@ void Rewriter::Stop() {
 }
 
 Rewriting Rewriter::Ask(const Request& request) {
+  const milliseconds time_limit = TimeLimit(request.seconds);
+  // In CLOCK_MONOTONIC's time, which all processes have in common.
+  const auto deadline = std::chrono::duration_cast<milliseconds>((Clock::now() + time_limit).time_since_epoch());
   const std::string lines = "devices=" + std::to_string(DevicesOf(request.options)) +
-                            "\noptions=" + Hexadecimal(WithoutDevices(request.options)) + "\n";
+                            "\noptions=" + Hexadecimal(WithoutDevices(request.options)) +
+                            "\ntime_limit=" + std::to_string(time_limit.count()) +
+                            "\ndeadline=" + std::to_string(deadline.count()) + "\n";
   const size_t size = request.module.size() + lines.size();
   rlimit largest{};
   // A longer write would end the host by a signal.
@@ -277,7 +287,7 @@ Rewriting Rewriter::Ask(const Request& request) {
   WriteAll(file.get(), lines);
   Send(socket_, {kVersion, kRewrite, request.module.size()}, file.get());
   int number = -1;
-  const Message message = Receive(socket_, Clock::now() + std::chrono::seconds(AllowedSeconds()), &number);
+  const Message message = Receive(socket_, time_limit, &number);
   const Descriptor answer(number);
   Rewriting made;
   if (message.kind == kUnchanged) return made;

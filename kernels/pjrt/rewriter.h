@@ -17,6 +17,7 @@ namespace hlo_dispatch::pjrt {
 struct Request {
   std::string_view module;   // a serialized HloModuleProto
   std::string_view options;  // a serialized CompileOptionsProto
+  double seconds;            // what the runtime took to compile it
 };
 
 // What the rewriter makes of a module.

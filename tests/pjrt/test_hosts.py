@@ -75,22 +75,22 @@ def test_without_an_interpreter_the_program_is_stock(host: Host, python: str, se
 HELLO = """
 import os, socket, struct
 plugin = socket.socket(fileno=3)
-socket.send_fds(plugin, [struct.pack("=IIQ", 2, 0, 0)], [os.pidfd_open(os.getpid())])
+socket.send_fds(plugin, [struct.pack("=IIQ", 3, 0, 0)], [os.pidfd_open(os.getpid())])
 """
 FAILING = {
     "an interpreter without the package": ("raise SystemExit(1)", "the rewriter ended as it started"),
     "it ends in the middle": (HELLO + "plugin.recv(16); os.kill(os.getpid(), 9)", "the rewriter ended"),
     "it does not answer": (HELLO + "import time; time.sleep(60)", "did not answer within 1 s"),
     "another version": (
-        HELLO.replace('"=IIQ", 2', '"=IIQ", 9'), "the rewriter is another version's: install the same hlo-dispatch"
+        HELLO.replace('"=IIQ", 3', '"=IIQ", 9'), "the rewriter is another version's: install the same hlo-dispatch"
     ),
     "nonsense": (
-        HELLO + "socket.send_fds(plugin, [struct.pack('=IIQ', 2, 3, 9)], [os.memfd_create('x')]); plugin.recv(16)",
+        HELLO + "socket.send_fds(plugin, [struct.pack('=IIQ', 3, 3, 9)], [os.memfd_create('x')]); plugin.recv(16)",
         "the rewriter's answer is not understood"
     ),
     "no module": (
         HELLO + "f = os.memfd_create('x'); os.write(f, b'nonsense')\n"
-        "while plugin.recv(16): socket.send_fds(plugin, [struct.pack('=IIQ', 2, 3, 8)], [f])",
+        "while plugin.recv(16): socket.send_fds(plugin, [struct.pack('=IIQ', 3, 3, 8)], [f])",
         "the runtime does not compile the dispatched module",
     ),
 }  # fmt: skip
@@ -147,8 +147,18 @@ def test_a_runtime_that_is_none(runtime_path: str, sentence: str) -> None:
 
 
 def test_eight_hosts_at_once(tmp_path: Path, any_runtime: Path) -> None:
-    """With a rewriter of their own each; these answer at once that there is nothing to do."""
-    body = HELLO + "\nwhile plugin.recv(16): socket.send_fds(plugin, [struct.pack('=IIQ', 2, 2, 0)], [0])"
+    """With a rewriter of their own each; these answer at once that there is nothing to do.
+
+    Each program's answer is waited for longer than two minutes: by a multiple of its compile time.
+    """
+    body = (
+        HELLO + "import time\nwhile (got := socket.recv_fds(plugin, 16, 1))[0]:\n"
+        "  size = struct.unpack('=IIQ', got[0])[2]\n"
+        "  lines = dict(line.split(b'=') for line in os.pread(got[1][0], 1 << 20, size).splitlines())\n"
+        "  time_limit, left = int(lines[b'time_limit']), int(lines[b'deadline']) - 1000 * time.monotonic()\n"
+        "  if time_limit > 120_000 and left <= time_limit:\n"
+        "    socket.send_fds(plugin, [struct.pack('=IIQ', 3, 2, 0)], [0])\n"
+    )
 
     def run(number: int) -> int:
         folder = tmp_path / str(number)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,8 @@ from plugin_host import PRODUCT
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.text import from_text
+from hlo_dispatch.pjrt_plugin.channel import CompileRequest
+from hlo_dispatch.pjrt_plugin.verification import Verification
 from hlo_dispatch.pjrt_plugin.verifier import verify
 
 STOCK, REWRITTEN = from_text(PRODUCT), b"rewritten"
@@ -73,6 +78,30 @@ def test_results_that_rounding_decides_are_not_compared() -> None:
 
     client = FakeClient(lambda x: winner(x * np.float32(1 + 1e-6)), winner)
     assert verify(client, STOCK, REWRITTEN) == ""  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("answers", "time_limit", "problem"),
+    [
+        (r"print('.\n.\n', flush=True)", 1000, ""),
+        (r"print('.\nit is wrong', flush=True)", 1000, "it is wrong"),
+        (r"print('.', flush=True); os._exit(3)", 1000, "the runtime ended while it compiled and ran both modules"),
+        ("pass", 0.01, "it did not run within"),
+    ],
+)
+def test_answers_of_the_verifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str, time_limit: float, problem: str
+) -> None:
+    """Progress, then a verdict; what has no end has the time that the host is ready to wait."""
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
+    verifier = (sys.executable, "-S", "-c", f"import os, sys, time; sys.stdin.readline(); {answers}; time.sleep(600)")
+    request = CompileRequest(STOCK, 1, b"", time_limit, time.monotonic() + time_limit)
+    verification = Verification("a runtime", verifier)
+    said = verification.problem(request, REWRITTEN)
+    verification.end()
+    assert said.startswith(problem)
+    assert bool(said) == bool(problem)
+    assert len(list((tmp_path / "pjrt_verified").glob("*"))) == (not problem)
 
 
 def test_operands_of_few_bits_are_not_compared() -> None:

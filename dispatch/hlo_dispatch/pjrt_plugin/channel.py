@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 
 HELLO, REWRITE, UNCHANGED, REWRITTEN, FAILED = range(5)
-_VERSION = 2
+_VERSION = 3
 _HEADER = struct.Struct("=IIQ")
 _SOCKET = 3
 """Descriptor of the rewriter's end."""
@@ -24,6 +24,10 @@ class CompileRequest:
     """How many it runs on."""
     options: bytes
     """How the host compiles it: a CompileOptionsProto, without these devices' numbers."""
+    time_limit: float
+    """Seconds that the host waits for the answer: more, the longer the runtime took to compile the program."""
+    deadline: float
+    """Until when, as time.monotonic() counts."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,9 @@ class Channel:
             raise ValueError("the plugin is another version's")
         # The module, then lines.
         lines = dict(line.split("=", 1) for line in content[size:].decode().splitlines())
-        return CompileRequest(content[:size], int(lines["devices"]), bytes.fromhex(lines["options"]))
+        devices, options = int(lines["devices"]), bytes.fromhex(lines["options"])
+        time_limit, deadline = (int(lines[name]) / 1000 for name in ("time_limit", "deadline"))
+        return CompileRequest(content[:size], devices, options, time_limit, deadline)
 
     def answer_unchanged(self) -> None:
         """Answer that nothing is dispatched."""

@@ -9,21 +9,24 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import BinaryIO
 
 from hlo_dispatch.autotune.store import cache_directory
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.pjrt_plugin.channel import CompileRequest
+from hlo_dispatch.pjrt_plugin.verifier import STOCK_HAS_RUN
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.vendor import libraries
 from hlo_dispatch.vendor.onednn import ONEDNN
 from hlo_dispatch.vendor.onemkl import ONEMKL
 from hlo_dispatch.vendor.svml import SVML
 
-SECONDS = 60.0
-"""Longest time of one verification; a program that runs longer stays with stock."""
+STOCK_SHARE, SHARE = 0.5, 0.9
+"""Of the time that the host waits, what stock's module may take, and when the verification ends at the latest."""
 _FOLDER = "pjrt_verified"
+_VERIFIER = (sys.executable, "-P", "-m", "hlo_dispatch.pjrt_plugin.verifier")
 
 
 def _in_memory(module: bytes) -> BinaryIO:
@@ -37,10 +40,10 @@ def _in_memory(module: bytes) -> BinaryIO:
 class Verification:
     """Verifications on one runtime, in a process that is started when it is first needed."""
 
-    def __init__(self, runtime: str, seconds: float = SECONDS) -> None:
-        """`runtime` identifies the runtime's build."""
+    def __init__(self, runtime: str, verifier: Sequence[str] = _VERIFIER) -> None:
+        """`runtime` identifies the runtime's build, `verifier` is that process's command."""
         self._runtime = runtime
-        self._seconds = seconds
+        self._verifier = verifier
         self._process: subprocess.Popen[bytes] | None = None
         self._verified: set[str] = set()
 
@@ -62,6 +65,15 @@ class Verification:
                 marker.touch()
         return problem
 
+    def end(self) -> int:
+        """End the verifier, which may be stuck, and return its status; the next module gets another one."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        with process:
+            process.kill()
+        return process.returncode
+
     def _digest(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str]) -> str:
         digest = hashlib.sha256(rewritten)
         digest.update(request.options)
@@ -81,21 +93,22 @@ class Verification:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(asked).encode() + b"\n")
                 process.stdin.flush()
-            return self._answer(process)
+            return self._answer(process, request)
 
-    def _answer(self, process: subprocess.Popen[bytes]) -> str:
+    def _answer(self, process: subprocess.Popen[bytes], request: CompileRequest) -> str:
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], self._seconds)
-        line = process.stdout.readline() if ready else b""
-        if line:
-            return line.decode().strip()
-        # It is stuck or has ended; the next module gets another one.
-        process.kill()
-        status = process.wait()
-        self._process = None
-        if not ready:
-            return f"it did not run within {self._seconds:g} s beside stock's"
-        return f"the runtime ended while it compiled and ran both modules (status {status})"
+        start = time.monotonic()
+        last = request.deadline - (1 - SHARE) * request.time_limit
+        until = min(start + STOCK_SHARE * request.time_limit, last)
+        while select.select([process.stdout], [], [], max(until - time.monotonic(), 0))[0]:
+            line = process.stdout.readline()
+            if not line:
+                return f"the runtime ended while it compiled and ran both modules (status {self.end()})"
+            if line != STOCK_HAS_RUN:
+                return line.decode().strip()
+            until = last
+        self.end()
+        return f"it did not run within {time.monotonic() - start:.0f} s beside stock's"
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = os.environ | {"HLO_DISPATCH_POLICY": "never"}
@@ -103,8 +116,7 @@ class Verification:
             library = libraries.loaded(description.name)
             if not isinstance(library, Unavailable):
                 environment[description.variable] = str(library.path)
-        command = [sys.executable, "-P", "-m", "hlo_dispatch.pjrt_plugin.verifier"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
+            self._verifier, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
         )
         return self._process

@@ -1,7 +1,7 @@
 """Verifier: the process that compares rewritten modules with stock's, on the plugin's runtime.
 
-It reads one JSON object a line (the paths of two modules, and how they are compiled) and answers with one line: empty,
-or what differs.
+It reads one JSON object a line (the paths of two modules, and how they are compiled), and answers with one line: empty,
+or what differs. Lines before say that stock's module has run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,18 @@ _TOLERANCE, _COARSE = 1e-3, 5e-2
 """Largest difference relative to a result's largest value; the coarse one where the module rounds to 8 or 16 bits.
 Each region was validated by its own bound when it was measured: here another runtime compiles what is around it."""
 _ROUNDED = ("bf16", "f16", "f8e5m2", "f8e4m3fn", "s8", "u8", "s4", "u4")
+STOCK_HAS_RUN = b".\n"
+"""Line of progress, by which the rewriter knows that the program ends."""
 
 
-def verify(client: CClient, stock: bytes, rewritten: bytes, options: bytes = b"") -> str:
+def verify(
+    client: CClient, stock: bytes, rewritten: bytes, options: bytes = b"", stock_has_run: Callable[[], object] = int
+) -> str:
     """Why a rewritten module is not to be used; empty: its results are stock's, on every device of the client.
 
     Args:
         options: a CompileOptionsProto that asks for as many devices; empty: for one.
+        stock_has_run: called as stock's module has run on some inputs.
     """
     module = parsed(stock)
     # The runtime is given no layouts with a module, and takes row-major ones.
@@ -54,7 +59,9 @@ def verify(client: CClient, stock: bytes, rewritten: bytes, options: bytes = b""
     compared = False
     with client.loaded(stock, options) as first, client.loaded(rewritten, options) as second:
         for inputs in _inputs(module, parameters):
-            expected, got = (_arrays(client.execute(e, inputs, types, len(results)), results) for e in (first, second))
+            expected = _arrays(client.execute(first, inputs, types, len(results)), results)
+            stock_has_run()
+            got = _arrays(client.execute(second, inputs, types, len(results)), results)
             found = difference(expected, got, tolerance)
             if found:
                 number = found.result % len(results)
@@ -108,7 +115,7 @@ def main() -> None:
     """Answer until the rewriter ends."""
     end_with_parent()
     # A check that fails inside XLA writes to standard output and error; answers have a descriptor of their own.
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     clients: dict[int, CClient] = {}
     for line in sys.stdin:
@@ -119,11 +126,11 @@ def main() -> None:
             client = clients[devices] = clients.get(devices) or CClient(plugin_path(), devices=devices)
             for handler in asked["handlers"]:
                 client.add_kernel(*handler.split(" ", 2))
-            verdict = verify(client, stock, rewritten, bytes.fromhex(asked["options"]))
+            options = bytes.fromhex(asked["options"])
+            verdict = verify(client, stock, rewritten, options, lambda: answers.write(STOCK_HAS_RUN))
         except HloDispatchError as error:
             verdict = " ".join(str(error).split())
-        answers.write(verdict + "\n")
-        answers.flush()
+        answers.write(verdict.encode() + b"\n")
 
 
 if __name__ == "__main__":
