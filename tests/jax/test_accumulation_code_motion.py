@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,21 +38,30 @@ def products_in_loops(function: Function, *arguments: Any) -> tuple[int, int]:
         tolerance = 0.02 if value.dtype == jnp.bfloat16 else 1e-5
         assert float(jnp.abs(value.astype(float) - expected.astype(float)).max()) <= tolerance * scale
     assert report.before is not None
-    return _count(report.before), _count(report.after or report.before)
+    before, after = (_in_loops(serialized) for serialized in (report.before, report.after or report.before))
+    assert after.copies <= before.copies  # of what only the old state had
+    return before.products, after.products
 
 
-def _count(serialized: bytes) -> int:
+class InLoops(NamedTuple):
+    """Numbers of a module's instructions inside loops."""
+
+    products: int
+    copies: int
+
+
+def _in_loops(serialized: bytes) -> InLoops:
     module = Module.from_bytes(serialized)
     times = executions(module)
-    found = 0
+    products, copies = 0, 0
     for computation in module.proto.computations:
-        for instruction in computation.instructions:
-            inside = times.get(computation.id, 0) > 1
+        for instruction in computation.instructions if times.get(computation.id, 0) > 1 else ():
             called = (module.computations[c] for c in instruction.called_computation_ids)
             fused = [i for c in called for i in c.instructions] if instruction.opcode == "fusion" else []
             is_call = instruction.custom_call_target.startswith("hlo_dispatch")
-            found += inside * sum(i.opcode == "dot" or is_call for i in (instruction, *fused))
-    return found
+            products += sum(i.opcode == "dot" or is_call for i in (instruction, *fused))
+            copies += instruction.opcode == "copy" and len(instruction.shape.dimensions) > 0
+    return InLoops(products, copies)
 
 
 def recurrent(weights: Any, inputs: jax.Array, *, reverse: bool = False) -> jax.Array:

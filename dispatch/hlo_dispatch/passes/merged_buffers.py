@@ -8,7 +8,7 @@ Readers alone are ordered before writers (write_after_read_hazards.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
@@ -30,14 +30,8 @@ def separate_buffers(editor: Editor, updates: Mapping[int, Collection[int]]) -> 
     originals = {instruction.id: instruction for instruction in editor.computation.instructions[:]}
     merged: dict[_Buffer, dict[_Buffer, list[_Use]]] = {}
     for identifier, numbers in _keepers(editor, updates):
-        operands = editor.instructions[identifier].operand_ids[:]
-        before = originals[identifier].operand_ids[:] if identifier in originals else None
-        for number in numbers:
-            if editor.instructions[operands[number]].shape.element_type != _TUPLE:
-                # What a created update overwrites was a value inside of its fusion.
-                old = (identifier, (number,)) if before is None else _buffer(before[number], originals)
-                of_value = merged.setdefault(_buffer(operands[number], editor.instructions), {})
-                of_value.setdefault(old, []).append((identifier, number))
+        for number, buffer, old in _kept(editor, originals, identifier, numbers):
+            merged.setdefault(buffer, {}).setdefault(old, []).append((identifier, number))
     if editor.root.shape.element_type != _TUPLE:
         of_value = merged.setdefault(_buffer(editor.root_id, editor.instructions), {})
         of_value.setdefault(_buffer(editor.computation.root_id, originals), []).append((None, 0))
@@ -56,6 +50,27 @@ def _keepers(editor: Editor, updates: Mapping[int, Collection[int]]) -> Iterable
             yield identifier, range(len(proto.operand_ids))
         elif identifier in updates:
             yield identifier, updates[identifier]
+
+
+def _kept(
+    editor: Editor, originals: Mapping[int, InstructionProto], identifier: int, numbers: Iterable[int]
+) -> Iterator[tuple[int, _Buffer, _Buffer]]:
+    """The arrays among a keeper's operands: number, buffer now, and buffer as XLA's copy insertion saw it."""
+    keeper = editor.instructions[identifier]
+    elements: set[_Buffer] = set()
+    for number in numbers:
+        if editor.instructions[keeper.operand_ids[number]].shape.element_type == _TUPLE:
+            continue
+        buffer = _buffer(keeper.operand_ids[number], editor.instructions)
+        if identifier in originals:
+            old = _buffer(originals[identifier].operand_ids[number], originals)
+        elif keeper.opcode == "tuple" and buffer not in elements:
+            old = buffer  # in place of a tuple that had it, too
+        else:
+            # What a created update overwrites was a value inside of its fusion.
+            old = (identifier, (number,))
+        elements.add(buffer)
+        yield number, buffer, old
 
 
 def _buffer(identifier: int, instructions: Mapping[int, InstructionProto]) -> _Buffer:

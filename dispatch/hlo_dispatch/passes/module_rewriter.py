@@ -74,8 +74,8 @@ class ComputationRewriter:
         emitted_by_caller = len(self._pending)
         for identifier in self._unchanged:
             self._use_live_operands(identifier)
-        # Unchanged instructions may be dead now, and with them their operands.
-        maybe_dead = {self._ids[node] for node in self._pending[emitted_by_caller:]}
+        # Unchanged instructions may be dead now, and with them their operands; so may the result as it was.
+        maybe_dead = {self._ids[node] for node in self._pending[emitted_by_caller:]} | {editor.root_id}
         editor.root_id = root if isinstance(root, int) else self.identifier(root, self._graph.computation.root_id)
         while self._pending:
             self._emit_remaining(self._pending.pop())

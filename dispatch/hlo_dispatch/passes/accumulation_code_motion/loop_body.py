@@ -67,11 +67,10 @@ def draft_body(module: Module, plan: MotionPlan, layout: StateLayout, threads: i
         operands = [rewriter.identifier(graph.value_of[operand], operand) for operand in editor.root.operand_ids[:]]
         return editor.after(editor.root_id).tuple([*operands, *added], (), "state").id
 
-    root = editor.root_id
     draft = rewriter.rewrite(emit)
-    # The old result, and the accumulators, whose places have other types.
+    # The accumulators, whose places have other types.
     elements = {one.element for one in plan.accumulators}
-    draft.remove_dead_code({root, *(identifier for identifier, node in graph.value_of.items() if node in elements)})
+    draft.remove_dead_code({identifier for identifier, node in graph.value_of.items() if node in elements})
     return draft
 
 
