@@ -2,9 +2,9 @@
 //
 //   dst[row] = the first place of the largest number of src[row, ...], or of the first NaN where there is one
 //
-// Operands: src (rows..., N), f32 or bf16, row-major. Results: dst (rows...), s32, and scratch. A row is read once; few
-// rows are divided among threads, and what each finds is compared in the order of places, so that equal numbers give
-// the first of them.
+// Operands: src (rows..., N), f32 or bf16, row-major; dimensions of one element may follow N. Results: dst (src's
+// dimensions without N), s32, and scratch. A row is read once; few rows are divided among threads, and what each finds
+// is compared in the order of places, so that equal numbers give the first of them.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -37,10 +37,13 @@ class ArgMax final : public Routine {
     if (source_.dims.empty()) Invalid("src: expected at least one dimension");
     if (!IsRowMajor(source_.dims, source_.strides)) Unsupported("src: expected rows behind one another");
     if (source_.BufferBytes() != source_.Bytes()) Unsupported("src: expected the whole of its buffer");
-    columns_ = source_.dims.back();
+    const std::vector<int64_t> rows = attributes.Integers("dst_dims");
+    auto reduced = source_.dims.end() - 1;
+    // Where as many remain of either, it is the last dimension that is reduced.
+    while (*reduced == 1 && reduced != source_.dims.begin() && rows != Without(reduced)) --reduced;
+    if (rows != Without(reduced)) Invalid("attribute 'dst_dims': expected those of src but the last");
+    columns_ = *reduced;
     if (columns_ > std::numeric_limits<int32_t>::max()) Unsupported("src: expected places that s32 can hold");
-    const std::vector<int64_t> rows(source_.dims.begin(), source_.dims.end() - 1);
-    if (attributes.Integers("dst_dims") != rows) Invalid("attribute 'dst_dims': expected those of src but the last");
     if (!IsRowMajor(rows, attributes.Integers("dst_strides"))) Unsupported("dst: expected places side by side");
     rows_ = source_.Bytes() / ElementBytes(source_.type) / columns_;
     operands_ = {SpecOf(source_)};
@@ -77,6 +80,13 @@ class ArgMax final : public Routine {
   }
 
  private:
+  // The dimensions of src but one of them.
+  std::vector<int64_t> Without(std::vector<int64_t>::const_iterator one) const {
+    std::vector<int64_t> others(source_.dims.begin(), one);
+    others.insert(others.end(), one + 1, source_.dims.end());
+    return others;
+  }
+
   StridedArray source_;
   const Arithmetic& arithmetic_;
   int64_t rows_ = 0, columns_ = 0;

@@ -32,6 +32,26 @@ def test_logits(dims: tuple[int, ...], dtype: str) -> None:
     np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
 
 
+@pytest.mark.parametrize(
+    ("dims", "axis"),
+    [((1, 32_000, 1), 1), ((3, 700, 1), 1), ((2, 5, 17, 1, 1), 2), ((900, 1), 0), ((2, 1, 50, 1), 2)],
+)
+def test_dimensions_of_one_element_may_follow(dims: tuple[int, ...], axis: int) -> None:
+    """As in the samplers of KerasHub."""
+    found = run_both(lambda x: jnp.argmax(x, axis), rows(*dims))
+    assert found.calls == 1
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
+def test_keras_sampling() -> None:
+    def sample(logits, key):
+        return jax.random.categorical(key, logits[..., None], shape=(logits.shape[0], 1), axis=1)
+
+    found = run_both(sample, rows(1, 9000), jax.random.PRNGKey(3))
+    assert "own.argmax" in found.text
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
 @pytest.mark.parametrize("count", [5, 70, 5000, 128_000])
 @pytest.mark.parametrize(
     "places",

@@ -132,6 +132,9 @@ def _along(node: Any, expected: tuple[int, ...] | str | None, _: ConstraintConte
         return True
     if node.opcode == "get-tuple-element":  # argmax: one of a reduction's two results
         node = node.operands[0]
+        (named,), have = node.proto.dimensions, node.operands[0].shape.dimensions
+        if cast("tuple[int, ...]", expected) == (-1,) and all(size == 1 for size in have[named:][1:]):
+            return True  # `axis=1` of [1, N, 1] is along the last dimension, too
     is_broadcast = node.opcode != "reduce"
     have = (node if is_broadcast else node.operands[0]).shape.dimensions
     rank = len(have)
