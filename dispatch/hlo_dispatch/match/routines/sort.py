@@ -70,7 +70,7 @@ def sorts_rows(node: Node, graph: FlatGraph) -> bool:
 def order_of_rows(node: Node, graph: FlatGraph) -> Order | None:
     """The order of a sort that is along the last dimension, in memory too; None: it is something else.
 
-    Equal keys keep their order. The comparison does not look at what goes along with the keys.
+    Equal keys keep their order, or nothing goes along with them. The comparison does not look at what does.
     """
     if not node.operands or len(node.proto.called_computation_ids) != 1:
         return None
@@ -82,7 +82,7 @@ def order_of_rows(node: Node, graph: FlatGraph) -> Order | None:
     if node.opcode == "custom-call":
         return order if (order := _order(node, graph)) == Order(True, True) else None
     is_along_last = list(node.proto.dimensions[:]) == [len(keys.shape.dimensions) - 1]
-    return _order(node, graph) if node.proto.is_stable and is_along_last else None
+    return _order(node, graph) if is_along_last and (node.proto.is_stable or not others) else None
 
 
 def _order(node: Node, graph: FlatGraph) -> Order | None:
