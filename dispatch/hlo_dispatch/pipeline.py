@@ -192,7 +192,7 @@ class Pipeline:
 
     def _run(self, serialized: bytes, details: bool) -> tuple[bytes | None, Report]:
         begin = time.perf_counter()
-        module = Module.from_bytes(serialized)
+        module = Module.from_bytes(serialized, commits_edits=True)
         context = self._context(dumps=True)
         context.record("parse", begin, module)
         if self.inlines_calls and run_passes((_INLINING,), module, context) and details:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.match import match_memo
@@ -158,6 +160,49 @@ def test_a_module_of_unlike_layers_keeps_no_later_one_from_sharing(monkeypatch: 
     made = followed(monkeypatch)
     pipeline.run(serialized(program_of(*[PLAIN] * 60)))
     assert len(made) > 10
+
+
+def tries(text: str, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each trace that is tried at the products of a program, whether it is followed to its end."""
+    tried: list[bool] = []
+    follow = Trace.follow
+
+    def counted(trace: Trace, at: Node, predicates: Sequence[Predicate], graph: FlatGraph) -> list[Node] | None:
+        found = follow(trace, at, predicates, graph)
+        tried.append(found is not None)
+        return found
+
+    monkeypatch.setattr(Trace, "follow", counted)
+    graph, memo = flattened(text), MatchMemo()
+    for product in [node(graph, f"d_{number}") for number in range(text.count(" dot("))]:
+
+        def around(_: object, product: Node = product) -> list[object]:
+            users = [user for one in (product, *product.users) for user in one.users]
+            return [(user.opcode, [scalar_constant(operand) for operand in user.operands]) for user in users]
+
+        anew = around(())
+        assert memo.match(product, (), graph, around, around, lambda found, _: lambda graph, nodes: found) == anew
+    return tried
+
+
+@pytest.mark.any_processor
+@pytest.mark.usefixtures("recorded_at_once")
+def test_layers_that_repeat_in_their_order_are_found_at_the_first_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [PLAIN | {"step": step} for step in ("none", "bias", "relu", "tanh", "another constant")]
+    tried = tries(program_of(*kinds * 20), monkeypatch)
+    assert tried.count(True) == 95
+    assert tried.count(False) < 30
+
+
+@pytest.mark.any_processor
+@pytest.mark.usefixtures("recorded_at_once")
+def test_unlike_layers_are_not_compared_with_each_other_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = 300
+    text = program_of(*[PLAIN | {"step": "another constant"}] * layers)
+    numbers = iter(range(layers))
+    tried = tries(re.sub(r"constant\(0\.5\)", lambda _: f"constant({next(numbers)}.5)", text), monkeypatch)
+    assert True not in tried
+    assert len(tried) < 0.4 * match_memo.MOST_RECORDED * layers
 
 
 def shares_trace(one: dict[str, Any], other: dict[str, Any], after: dict[str, Any] | None = None) -> bool:
@@ -315,3 +360,29 @@ def test_attentions_are_matched_as_without_the_memo(monkeypatch: pytest.MonkeyPa
     text = softmax_program([attention(number) for number in range(8)])
     text = text.replace("zero = ", f"w = {M} parameter(1)\n  v = {M} parameter(2)\n  zero = ")
     compare_without_memo(text, monkeypatch, "entry='attention'", 7)
+
+
+@pytest.mark.any_processor
+@pytest.mark.usefixtures("recorded_at_once")
+def test_argmaxes_are_matched_as_without_the_memo(monkeypatch: pytest.MonkeyPatch) -> None:
+    golden = (GOLDEN / "argmax" / "f32.before.hlo").read_text()
+    larger = golden[golden.index("larger {") :].partition("}\n")[0] + "}\n"
+    last = larger.replace("larger {", "last {").replace("direction=LT", "direction=GT")
+    both, rows = "(f32[8]{0}, s32[8]{0})", "s32[8]{0}"
+    layers = "".join(
+        f"""
+  both_{number} = {both} reduce(x_{number}, places, lowest, first), dimensions={{1}},
+    to_apply={"last" if number == 3 else "larger"}
+  i_{number} = {rows} get-tuple-element(both_{number}), index=1
+  f_{number} = f32[8]{{0}} convert(i_{number})
+  b_{number} = {M} broadcast(f_{number}), dimensions={{0}}
+  x_{number + 1} = {M} add(x_{number}, b_{number})"""
+        for number in range(9)
+    )
+    text = f"""{larger}{last}ENTRY main {{
+  x_0 = {M} parameter(0)
+  places = s32[8,8]{{1,0}} iota(), iota_dimension=1
+  lowest = f32[] constant(-inf)
+  first = s32[] constant(0){layers}
+  ROOT out = {M} sine(x_9) }}"""
+    compare_without_memo(text, monkeypatch, "entry='argmax'", 8)

@@ -7,6 +7,7 @@ import pytest
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.submessages import submessages
 from matching import parsed
 
 LOOP = """
@@ -136,3 +137,26 @@ def test_opcodes_of_a_computation_are_those_after_an_edit() -> None:
     commit(module, [editor])
     assert module.opcodes_of(module.entry.id) == {instruction.opcode for instruction in module.entry.instructions}
     assert [module.opcodes_of(identifier) for identifier in others if identifier in module.computations] == before
+
+
+@pytest.mark.parametrize("text", [LOOP, BRANCHES, NO_CONTROL_FLOW])
+def test_a_computation_of_bytes_is_a_part_of_them(text: str) -> None:
+    module = Module.from_bytes(parsed(text).to_bytes(), commits_edits=True)
+    expected = {c.id: c.SerializeToString() for c in module.proto.computations}
+    assert {c.id: module.message(c) for c in module.proto.computations} == expected
+
+
+def test_a_changed_computation_is_serialized_as_it_is_now() -> None:
+    module = Module.from_bytes(parsed(NO_CONTROL_FLOW).to_bytes(), commits_edits=True)
+    before = module.message(module.entry)
+    editor = Editor(module, module.entry)
+    editor.mutable(module.entry.root_id).name = "another"
+    commit(module, [editor])
+    assert module.message(module.entry) == module.entry.SerializeToString() != before
+
+
+def test_parts_of_a_message_are_found_among_fields_of_every_wire_type() -> None:
+    message = b"\x08\x96\x01" + b"\x1a\x02ab" + b"\x11" + bytes(8) + b"\x1d" + bytes(4) + b"\x12\x01x" + b"\x1a\x00"
+    assert submessages(message, 3) == [b"ab", b""]
+    assert submessages(b"\x1a" + b"\xc8\x01" + bytes(200), 3) == [bytes(200)]
+    assert submessages(b"\x0b\x1a\x01x", 3) == []

@@ -102,16 +102,12 @@ class FlatGraph:
         """The static values (binding_time.py); none unless the caller froze parameters."""
         self.applied: dict[int, str] = {}
         """Id of a computation → the opcode that it applies to its two parameters (match/reduction.py), once known."""
-
-        self.messages: dict[int, bytes] = {}
-        """Id of a computation that was read → its serialized message."""
+        self.takes_first_largest: dict[int, bool] = {}
+        """Id of a computation → whether a reduction by it is an argmax (match/argmax.py), once known."""
 
         def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
             found = module.computations[identifier]
-            message = self.messages.get(identifier)
-            if message is None:
-                message = self.messages[identifier] = found.SerializeToString()
-            return message, found.instructions[:]
+            return module.message(found), found.instructions[:]
 
         try:
             (
@@ -152,7 +148,6 @@ class FlatGraph:
 
         Nothing may use the graph afterwards.
         """
-        self.messages = {}
         for node in self.nodes:
             node.users = []
 

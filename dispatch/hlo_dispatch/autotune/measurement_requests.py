@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.loop_nest import executions
-from hlo_dispatch.autotune.extract.digest import NOTHING_SERIALIZED, Digests
+from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.autotune.extract.trip_count_reduction import ASSUMED_TRIPS
 from hlo_dispatch.autotune.run.running_time import RunningTimes
@@ -122,7 +122,6 @@ class MeasurementRequests:
         widened: AbstractSet[int] = frozenset(),
         *,
         has_loop_weights: bool = False,
-        messages: Mapping[int, bytes] = NOTHING_SERIALIZED,
     ) -> None:
         """
         Args:
@@ -130,11 +129,10 @@ class MeasurementRequests:
             widened: further ones, of narrower stored types, whose preprocessing no run of the program does either.
             stock: the module as XLA made it, where code was moved before matching.
             has_loop_weights: whether weights are prepacked in front of loops.
-            messages: id of a computation → its serialized message, of those that are serialized already.
         """
         self.strategy, self._frozen = BEFORE_TRIAL, frozen
         self._stock, self._widened, self._has_loop_weights = stock, widened, has_loop_weights
-        self._digests, self._table, self._knowledge = Digests(module, messages), table, knowledge
+        self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
         self._executions = executions(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -32,7 +33,7 @@ class Editor:
         """Ids of the computation's own instructions whose operands were replaced."""
         self.computations: list[ComputationProto] = []
         """New computations that the instructions call, callees first."""
-        self.positions: dict[int, float] = {identifier: place for place, identifier in enumerate(self.instructions)}
+        self.positions: dict[int, float] = dict(zip(self.instructions, itertools.count(), strict=False))
         """Id → preferred position in the original order; erased instructions keep theirs."""
         self._mutable: set[int] = set()
         self._users: dict[int, dict[int, int]] | None = None
@@ -50,9 +51,12 @@ class Editor:
     def users(self, identifier: int) -> list[int]:
         """Ids of the instructions that have this one as an operand, each once."""
         if self._users is None:
-            self._users = {}
+            users: dict[int, dict[int, int]] = {}
             for user, instruction in self.instructions.items():
-                self._index(user, instruction.operand_ids[:])
+                for operand in instruction.operand_ids[:]:
+                    of_operand = users.setdefault(operand, {})
+                    of_operand[user] = of_operand.get(user, 0) + 1
+            self._users = users
         return list(self._users.get(identifier, ()))
 
     def ordered(self, preferred_predecessors: Mapping[int, AbstractSet[int]] | None = None) -> list[InstructionProto]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.ir.schema import InstructionProto
@@ -21,12 +21,10 @@ def in_order(
         positions: id → preferred position in the original order.
         preferred_predecessors: id → ids of instructions that should precede it, too, wherever that is possible.
     """
-    original_order = [
-        identifier for _, identifier in sorted(zip(map(positions.__getitem__, protos), protos, strict=True))
-    ]
-    needs = {i: {*protos[i].operand_ids[:], *protos[i].control_predecessor_ids[:]} for i in original_order}
-    if not preferred_predecessors and _is_ordered(needs):
+    original_order = sorted(sorted(protos), key=positions.__getitem__)
+    if not preferred_predecessors and _is_ordered(protos, original_order):
         return [protos[identifier] for identifier in original_order]
+    needs = {i: {*protos[i].operand_ids[:], *protos[i].control_predecessor_ids[:]} for i in original_order}
     count = len(needs)
     position = {identifier: place for place, identifier in enumerate(original_order)}
     (waiting, users), (unmet_preferences, preferred_successors) = (
@@ -61,10 +59,11 @@ def _counted(before: Mapping[int, AbstractSet[int]]) -> tuple[dict[int, int], di
     return {identifier: len(others) for identifier, others in before.items()}, after
 
 
-def _is_ordered(needs: Mapping[int, AbstractSet[int]]) -> bool:
+def _is_ordered(protos: Mapping[int, InstructionProto], order: Sequence[int]) -> bool:
     seen: set[int] = set()
-    for identifier, before in needs.items():
-        if not seen.issuperset(before):
+    for identifier in order:
+        proto = protos[identifier]
+        if not (seen.issuperset(proto.operand_ids[:]) and seen.issuperset(proto.control_predecessor_ids[:])):
             return False
         seen.add(identifier)
     return True

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from hlo_dispatch.ir.attributes import Attributes, has_attribute, split_first
-from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of, tuple_shape
 
 _PREFIX = "hlo_dispatch."
@@ -89,11 +90,7 @@ class KernelCall:
             described = zip(_SLICE_ATTRIBUTES, zip(*rows, strict=True), strict=True)
             attributes = attributes.after({_SLICES: dict(described)})
         instruction.backend_config = attributes.text.encode()
-        shapes = self.shapes
-        if len(shapes) == 1:
-            instruction.shape.CopyFrom(shapes[0].to_proto())
-        else:
-            instruction.shape.CopyFrom(tuple_shape([shape.to_proto() for shape in shapes]))
+        instruction.shape.CopyFrom(_shape_of_results(self.shapes))
 
     @property
     def arguments(self) -> tuple[int, ...]:
@@ -108,6 +105,12 @@ class KernelCall:
     def with_attributes(self, attributes: Mapping[str, Any]) -> KernelCall:
         """The call with other attributes, and the scratch memory that these ask for."""
         return replace(self, attributes=Attributes(attributes), scratch=attributes.get("scratch", self.scratch))
+
+
+@lru_cache(maxsize=1024)
+def _shape_of_results(shapes: tuple[Shape, ...]) -> ShapeProto:
+    """The shape of a call with these results. Shared: copy it, never change it."""
+    return shapes[0].to_proto() if len(shapes) == 1 else tuple_shape([shape.to_proto() for shape in shapes])
 
 
 _ROLES = ("src", "weights", "scales", "zeros", "bias")

@@ -16,9 +16,11 @@ from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.kernel_call import KernelCall
 from hlo_dispatch.ir.opcode import CALLS_NOTHING, CONTROL_FLOW
-from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.ir.schema import MODULE_FIELDS, ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.ir.submessages import submessages
 from hlo_dispatch.process.native import native
 
+_COMPUTATIONS = MODULE_FIELDS["computations"]
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
 SMALL_CALL = "xla_cpu_small_call"
 
@@ -44,6 +46,8 @@ class Module:
         """Id of a computation → its opcodes, where they are known."""
         self._source: bytes | None = None
         """The message as it was parsed; None: it has changed, or was never in this form."""
+        self._messages: dict[int, bytes] = {}
+        """Id of a computation → its part of that, where every edit is committed."""
         self._control_flow: list[tuple[ComputationProto, bool]] | None = None
         self.index()
         self._names: set[str] = set()
@@ -53,8 +57,12 @@ class Module:
         self._last_computation = 0
 
     @classmethod
-    def from_bytes(cls, serialized: bytes) -> Module:
+    def from_bytes(cls, serialized: bytes, *, commits_edits: bool = False) -> Module:
         """Parse a serialized HloModuleProto.
+
+        Args:
+            commits_edits: whether nothing edits its messages but what commits that, as the passes do: computations are
+                not serialized again before the first edit.
 
         Raises:
             ModuleError: the bytes are not a module, or the module has no entry computation.
@@ -68,6 +76,9 @@ class Module:
         if proto.entry_computation_id not in module.computations:
             raise ModuleError("this is not a serialized HloModuleProto: it has no entry computation")
         module._source = serialized
+        parts = submessages(serialized, _COMPUTATIONS) if commits_edits else []
+        if len(parts) == len(computations := proto.computations[:]):
+            module._messages = {c.id: part for c, part in zip(computations, parts, strict=True)}
         return module
 
     def to_bytes(self) -> bytes:
@@ -78,6 +89,10 @@ class Module:
         proto = ModuleProto()
         proto.CopyFrom(self.proto)
         return Module(proto, self._attributes)
+
+    def message(self, computation: ComputationProto) -> bytes:
+        """A computation, serialized."""
+        return self._messages.get(computation.id) or computation.SerializeToString()
 
     @property
     def name(self) -> str:
@@ -167,6 +182,7 @@ class Module:
         self.computations = Computations({c.id: c for c in self.proto.computations[:]})
         self._opcodes = None if added is None or self._opcodes is None else self._opcodes | added
         self._control_flow = self._source = None
+        self._messages = {}
 
     def reached(self) -> set[int]:
         """Ids of the computations that the entry calls, directly or not, and its own."""

@@ -211,6 +211,7 @@ ProgramShapeProto = _CLASSES["ProgramShape"]
 OpMetadataProto = _CLASSES["OpMetadata"]
 StackFrameIndexProto = _CLASSES["StackFrameIndex"]
 
+MODULE_FIELDS: dict[str, int] = {name: number for name, (number, _) in _MESSAGES["Module"].items()}
 INSTRUCTION_FIELDS: dict[str, int] = {name: number for name, (number, _) in _MESSAGES["Instruction"].items()}
 """Name of an instruction's field → its number."""
 

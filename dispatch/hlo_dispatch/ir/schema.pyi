@@ -376,6 +376,7 @@ class ModuleProto(Message):
         buffer_donor: BufferDonorProto | None = ...,
     ) -> None: ...
 
+MODULE_FIELDS: dict[str, int]
 INSTRUCTION_FIELDS: dict[str, int]
 ELEMENT_TYPES: dict[int, str]
 ELEMENT_TYPE_NUMBERS: dict[str, int]

@@ -114,6 +114,7 @@ def shape_of_serialized(serialized: bytes) -> Shape:
     return shape
 
 
+@lru_cache(maxsize=4096)
 def row_major(element_type: str, dimensions: tuple[int, ...]) -> Shape:
     """A shape whose last dimension varies fastest."""
     return Shape(element_type, dimensions, tuple(reversed(range(len(dimensions)))))

@@ -8,5 +8,5 @@ entry that takes its types, and `epilogue/` follows the elementwise chain behind
 and products of factors. `match.py` is what all of them find, and all that later packages know of it; `fused_anchor.py`
 is an anchor op's part of it, `described_view.py` an operand in a call's attributes. Equal anchor ops, patterns and
 attentions are matched once: `match_memo.py` makes a match of other nodes where `dependency_trace.py` shows that
-all that was read is the same there.
+all that was read is the same there, by a function of nodes that `equal_values.py` compiles.
 """

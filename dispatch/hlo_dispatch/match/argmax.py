@@ -9,6 +9,7 @@ import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
+from hlo_dispatch.match.dependency_trace import compared_by_value
 from hlo_dispatch.match.elementwise_points import ElementwisePoints, NotElementwise
 
 _NUMBERS = (np.nan, -np.inf, -2.0, -0.0, 0.0, 1.0, np.inf)
@@ -32,7 +33,8 @@ def why_no_argmax(part: Node, graph: FlatGraph) -> str:
     start = [scalar_constant(operand) for operand in reduction.operands[_VALUE_AND_PLACE:]]
     if start != [-math.inf, 0]:
         return "it does not start from -inf at place 0"
-    return "" if _takes_the_first_largest(reduction, graph) else "its computation takes another one"
+    is_first = compared_by_value(_takes_the_first_largest, reduction, graph)
+    return "" if is_first else "its computation takes another one"
 
 
 def _counts(node: Node, dimension: int) -> bool:
@@ -45,7 +47,15 @@ def _counts(node: Node, dimension: int) -> bool:
 
 def _takes_the_first_largest(reduction: Node, graph: FlatGraph) -> bool:
     """Whether the computation gives, of what was found so far and another number, the larger one and its place."""
-    called = FlatGraph(graph.module, graph.module.computations[reduction.proto.called_computation_ids[0]])
+    called = reduction.proto.called_computation_ids[0]
+    if called not in graph.takes_first_largest:
+        computation = FlatGraph(graph.module, graph.module.computations[called])
+        graph.takes_first_largest[called] = _gives_the_first_largest(computation)
+        computation.break_reference_cycles()
+    return graph.takes_first_largest[called]
+
+
+def _gives_the_first_largest(called: FlatGraph) -> bool:
     axes = (_NUMBERS, _PLACES, _NUMBERS, _PLACES)
     given = [axis.ravel() for axis in np.meshgrid(*(np.array(axis) for axis in axes), indexing="ij")]
     value, place, other, other_place = given

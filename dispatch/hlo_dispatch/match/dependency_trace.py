@@ -93,7 +93,7 @@ class Trace(NamedTuple):
         return True
 
     def _reached(self, node: Node) -> list[Node] | None:
-        nodes = [node]
+        nodes, count = [node], 1
         for place, read, values, linked in self.reads:
             found = read(nodes[place])
             if values is not None:
@@ -103,11 +103,12 @@ class Trace(NamedTuple):
                 return None
             else:
                 for other, expected in zip(found, linked):  # noqa: B905 - as many, and called thousands of times
-                    if expected == len(nodes):
+                    if expected == count:
                         nodes.append(other)
+                        count += 1
                     elif nodes[expected] is not other:
                         return None
-        return nodes if len(set(nodes)) == len(nodes) else None
+        return nodes if len(set(nodes)) == count else None
 
 
 def _is_same_number(one: float | None, other: float | None) -> bool:

@@ -153,11 +153,6 @@ class FusedAnchor:
             facts["entry"] = entry  # so that no other one gets its address
         return facts
 
-    def with_facts(self, facts: Facts) -> FusedAnchor:
-        """This one, which is known to have the signature of these facts."""
-        self._facts = facts
-        return self
-
     @property
     def signature(self) -> tuple[object, ...]:
         """All that attributes, formula and cost model depend on: equal signatures have equal ones."""

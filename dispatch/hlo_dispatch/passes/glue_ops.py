@@ -73,8 +73,9 @@ def find_glue_ops(
         for match in unrounded
         if ownership.conflict(match) is None and ownership.unmaterialized_operand(match) is None
     ]
+    glue_candidates = set(candidates)
     found = {
-        match: with_rounded_result(match, set(candidates), ownership.materialized) for match in (*members, *roundable)
+        match: with_rounded_result(match, glue_candidates, ownership.materialized) for match in (*members, *roundable)
     }
     support_answers = {match: support_query(longer) for match, longer in found.items() if longer is not None}
     changed = {match: answer for match, answer in support_answers.items() if isinstance(answer, Candidate)}

@@ -44,7 +44,6 @@ def match_and_select(module: Module, context: PassContext) -> set[int]:
         context.stock if context.is_moved else None,
         context.widened,
         has_loop_weights=bool(context.loop_weights),
-        messages={number: message for graph, _ in context.graphs for number, message in graph.messages.items()},
     )
     if context.strategy is not None:
         context.plans = _plans(context, context.strategy, requests)

@@ -235,7 +235,8 @@ class _HazardResolver:
     ) -> list[int]:
         """Readers that may run after the definer; the definer itself only where it is created."""
         proto = self._protos[definer]
-        before = {definer, *proto.operand_ids[:], *proto.control_predecessor_ids[:]}
+        operands = proto.operand_ids[:]
+        before = {definer, *operands, *map(self._uses.definer, operands), *proto.control_predecessor_ids[:]}
         # Most readers are the definer or right before it, which takes no search.
         if not before.issuperset(readers):
             known = reachability()

@@ -63,6 +63,11 @@ class Region:
         """Is this only the near miss of a pattern? There is nothing to dispatch then."""
         return self.refusal is not None and self.refusal.code == "near-miss"
 
+    def with_call(self, name: str) -> Region:
+        """This region, which another custom-call computes."""
+        values: dict[str, Any] = vars(self) | {"call": name}
+        return Region(**values)
+
 
 @dataclass(frozen=True)
 class StridedCall:
@@ -175,7 +180,7 @@ class Report:
         """
         if not calls:
             return self
-        regions = tuple(replace(r, call=calls[r.call]) if r.call in calls else r for r in self.regions)
+        regions = tuple(r.with_call(calls[r.call]) if r.call in calls else r for r in self.regions)
         return replace(self, regions=regions, sequences=(*self.sequences, *sequences))
 
     def __str__(self) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from types import MappingProxyType
 from typing import NamedTuple
 
 from hlo_dispatch.ir.module import Module
@@ -21,7 +20,6 @@ from hlo_dispatch.process.native import native
 
 LARGEST_CONSTANT = 4096
 """Bytes. Smaller constants are hashed, since a match may depend on their value; larger ones are inputs, as weights."""
-NOTHING_SERIALIZED: Mapping[int, bytes] = MappingProxyType({})
 
 
 class InstructionIndex(NamedTuple):
@@ -37,9 +35,8 @@ class InstructionIndex(NamedTuple):
 class Digests:
     """Digests of the instructions and computations of one module, which must not change meanwhile."""
 
-    def __init__(self, module: Module, messages: Mapping[int, bytes] = NOTHING_SERIALIZED) -> None:
-        """`messages`: id of a computation → its serialized message, of those that are serialized already."""
-        self._module, self._messages = module, messages
+    def __init__(self, module: Module) -> None:
+        self._module = module
 
     def of_instruction(self, instruction: InstructionProto) -> bytes:
         """Digest input of an instruction, without its operands."""
@@ -49,7 +46,7 @@ class Digests:
 
     def index(self, computation: ComputationProto) -> InstructionIndex:
         """The digest inputs, operands and users of all instructions of a computation."""
-        read = native().instruction_index(self._message(computation), self._of_computations, PLAIN, _is_large)
+        read = native().instruction_index(self._module.message(computation), self._of_computations, PLAIN, _is_large)
         return InstructionIndex(*read)
 
     def of_computation(self, identifier: int) -> bytes:
@@ -61,13 +58,9 @@ class Digests:
         found: dict[int, bytes] = {}
         digest_input = native().computation_digest_input
         for computation in self._module.proto.computations[:]:  # callees come first
-            read = digest_input(self._message(computation), found, PLAIN, _is_large)
+            read = digest_input(self._module.message(computation), found, PLAIN, _is_large)
             found[computation.id] = hashlib.sha256(read).digest()
         return found
-
-    def _message(self, computation: ComputationProto) -> bytes:
-        found = self._messages.get(computation.id)
-        return computation.SerializeToString() if found is None else found
 
 
 @lru_cache(maxsize=4096)

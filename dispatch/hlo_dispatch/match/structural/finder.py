@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.equal_values import maker_of_values
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.match_memo import MakerOf, MatchMemo, maker_of_match, maker_of_values
+from hlo_dispatch.match.match_memo import MakerOf, MatchMemo, maker_of_match
 from hlo_dispatch.match.structural.attempt import Attempt, RegionCache
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.match.structural.spelling import Spelling

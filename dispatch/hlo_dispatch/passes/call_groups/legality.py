@@ -14,6 +14,7 @@ from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 
 _INPUTS = frozenset(("parameter", "constant"))
+_FORWARDS = frozenset(("bitcast", "get-tuple-element"))
 _INTEGERS = frozenset(ELEMENT_TYPE_NUMBERS[name] for name in "s8 s16 s32 s64 u8 u16 u32 u64".split())
 
 
@@ -28,7 +29,14 @@ class GroupFinder:
         """
         self.instructions = editor.instructions
         self._editor = editor
-        self._waited_for = {i for proto in self.instructions.values() for i in proto.control_predecessor_ids[:]}
+        self._operands = {identifier: proto.operand_ids[:] for identifier, proto in self.instructions.items()}
+        self._predecessors = {
+            identifier: found
+            for identifier, proto in self.instructions.items()
+            if (found := proto.control_predecessor_ids[:])
+        }
+        """Id of an instruction with control predecessors → their ids."""
+        self._waited_for = set[int]().union(*self._predecessors.values())
         self.members = {
             i.id: kernels[i.custom_call_target] for i in self.instructions.values() if self._is_eligible(i, kernels)
         }
@@ -49,16 +57,15 @@ class GroupFinder:
             return member
 
         readers: dict[tuple[int, int, str], int] = {}
-        control_predecessors = {member: self.instructions[member].control_predecessor_ids[:] for member in self.members}
         for member, group_kernel in self.members.items():
-            for operand in self.instructions[member].operand_ids[:]:
+            for operand in self._operands[member]:
                 producer = self.producer_of.get(operand, operand)
                 if self.instructions[producer].opcode not in _INPUTS and not _is_index(self.instructions[producer]):
                     # Readers of one value run close to each other.
                     first = readers.setdefault((producer, stages[member], group_kernel), member)
                     parent[representative(member)] = representative(first)
             # A call that waits for another one of its stage joins its group, or two groups might wait for each other.
-            for predecessor in (*self.instructions[member].operand_ids[:], *control_predecessors[member]):
+            for predecessor in (*self._operands[member], *self._predecessors.get(member, ())):
                 producer = self.producer_of.get(predecessor, predecessor)
                 if self.members.get(producer) == group_kernel and stages[producer] == stages[member]:
                     parent[representative(member)] = representative(producer)
@@ -77,30 +84,34 @@ class GroupFinder:
 
     def _stages(self) -> dict[int, int]:
         stages: dict[int, int] = {}
+        kernel_of = dict(self.members)
+        """Id of a call that may be a member, or of a value that one produces → the group kernel."""
         for identifier, instruction in self.instructions.items():
             producer = self._forwarded_producer(instruction)
             if producer is not None:
                 self.producer_of[identifier] = producer
+                kernel_of[identifier] = self.members[producer]
                 stages[identifier] = stages[producer]
                 continue
-            group_kernel = self.members.get(identifier)
-            predecessors = (*instruction.operand_ids[:], *instruction.control_predecessor_ids[:])
-            stages[identifier] = max(
-                (stages[o] + (self._group_kernel_of(o) not in (None, group_kernel)) for o in predecessors), default=0
-            )
+            group_kernel, stage = self.members.get(identifier), 0
+            for predecessor in (*self._operands[identifier], *self._predecessors.get(identifier, ())):
+                leaves_members = kernel_of.get(predecessor, group_kernel) != group_kernel
+                stage = max(stage, stages[predecessor] + leaves_members)
+            stages[identifier] = stage
         return stages
-
-    def _group_kernel_of(self, value: int) -> str | None:
-        """The group kernel of the call that produces the value, or of the call itself."""
-        return self.members.get(self.producer_of.get(value, value))
 
     def _forwarded_producer(self, instruction: InstructionProto) -> int | None:
         # An instruction with control dependencies does not only forward a value.
-        if instruction.control_predecessor_ids or instruction.id in self._waited_for:
+        opcode = instruction.opcode
+        if opcode not in _FORWARDS:
             return None
-        if instruction.opcode == "get-tuple-element" and instruction.operand_ids[0] in self.members:
-            return instruction.operand_ids[0]
-        return self.producer_of.get(instruction.operand_ids[0]) if instruction.opcode == "bitcast" else None
+        identifier = instruction.id
+        if identifier in self._predecessors or identifier in self._waited_for:
+            return None
+        (operand,) = self._operands[identifier]
+        if opcode == "bitcast":
+            return self.producer_of.get(operand)
+        return operand if operand in self.members else None
 
 
 def _is_index(instruction: InstructionProto) -> bool:
