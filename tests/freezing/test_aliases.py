@@ -143,6 +143,23 @@ def test_what_is_moved_out_of_a_loop() -> None:
     assert (donations(split.program), donations(split.prologue)) == (wanted, set())
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_preprocessed_result_does_not_lie_in_a_donated_array(is_alone: bool) -> None:
+    """Nothing reads that array, so no reader asks for a copy; without one, the result was what the array had."""
+
+    def program(w: Any, x: Any, y: Any) -> Any:
+        return w * 2 if is_alone else (w * 2, y @ w)
+
+    whole = optimized(program, [array(8, 16), array(8, 16), array(4, 8)], (1,))
+    split = split_at(whole.copy(), frozenset((0,)), 2)
+    (taken,) = split.program.proto.input_output_alias.entries
+    by_id = {i.id: i for i in split.program.entry.instructions}
+    root = by_id[split.program.entry.root_id]
+    result = root if is_alone else by_id[root.operand_ids[taken.output_shape_index[0]]]
+    assert result.opcode == "copy"
+    assert by_id[result.operand_ids[0]].opcode == "parameter"
+
+
 def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     w, v = np.asarray(array(256, 512)), np.asarray(array(512, 256))
 

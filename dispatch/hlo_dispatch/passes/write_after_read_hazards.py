@@ -6,7 +6,8 @@ at once, and values further up. For every buffer that a created instruction read
 
   parameter → … → result     every reader of the parameter, and of what updates make of it in its buffer, must run
                              before the instruction that defines the result, or be that one, as an in-place update;
-                             where a created reader does neither, the result is copied into place afterwards
+                             where a created reader does neither, the result is copied into place afterwards, and so
+                             is one that no instruction computes: a created parameter has a buffer of its own
   value → in-place update    every reader of the value must run before the update: a control dependency ensures
                              it, or, where the reader needs the update's result, it reads a copy
 """
@@ -25,6 +26,8 @@ from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.passes.merged_buffers import separate_buffers
 
 _TUPLE = 13
+_NOT_COMPUTED = frozenset(("constant", "parameter"))
+"""Opcodes of instructions whose buffers cannot become another parameter's."""
 
 
 class RewriteUnsupported(Exception):
@@ -171,7 +174,7 @@ class _HazardResolver:
         later_readers = self._readers_after(readers, definer, reachability)
         if later_readers == [definer] and self._updates_in_place(definer, elements):
             return
-        if not later_readers:
+        if not later_readers and self._protos[definer].opcode not in _NOT_COMPUTED:
             return
         copy = self._copy(value)
         for reader in later_readers:
