@@ -23,8 +23,8 @@ STATE_PAIRS = [((0, 0), 0), ((0, 1), 1), ((0, 2), 2)]
 class Drafted:
     """A draft of a module's entry, and what `resolve_hazards` did to it, by name."""
 
-    def __init__(self, body: str, created: Iterable[str], updates: Iterable[str] = ()) -> None:
-        module = parsed(f"ENTRY main {{ {body} }}")
+    def __init__(self, body: str, created: Iterable[str], updates: Iterable[str] = (), called: str = "") -> None:
+        module = parsed(f"{called} ENTRY main {{ {body} }}")
         self.draft = Editor(module, module.entry)
         self.draft.created |= {i for i, proto in self.draft.instructions.items() if proto.name in created}
         self._own = set(self.draft.instructions)
@@ -292,6 +292,58 @@ def test_a_while_writes_over_every_part_of_what_it_is_given() -> None:
   ROOT t = ({STATE}, {F}) tuple(while, kernel)"""
     drafted = Drafted(text, created=["kernel"], updates=["while"]).resolve_hazards()
     assert drafted.described["while"] == "custom-call(state) after kernel"
+
+
+LOOP = f"""
+body {{
+  carried = {STATE} parameter(0)
+  i = s32[] get-tuple-element(carried), index=0
+  same = {F} get-tuple-element(carried), index=1
+  changed = {F} get-tuple-element(carried), index=2
+  next = {F} negate(changed)
+  ROOT carried_on = {STATE} tuple(i, same, next)
+}}
+condition {{
+  carried = {STATE} parameter(0)
+  ROOT goes_on = pred[] constant(false)
+}}
+"""
+
+
+def around_a_loop(*, updates: str, reads: str) -> Drafted:
+    """A loop that changes the last part of its state; behind it, an update of a part; %kernel is ours."""
+    kernel = f'kernel = {F} custom-call({reads}), custom_call_target="kernel"'
+    text = f"""
+  x = {F} parameter(0)
+  y = {F} parameter(1)
+  piece = f32[1]{{0}} parameter(2)
+  at = s32[] parameter(3)
+  kept = {F} negate(x)
+  begun = {F} negate(y)
+  state = {STATE} tuple(at, kept, begun)
+  while = {STATE} while(state), condition=condition, body=body
+  same_part = {F} get-tuple-element(while), index=1
+  changed_part = {F} get-tuple-element(while), index=2
+  {kernel}
+  update = {F} dynamic-update-slice({updates}, piece, at)
+  ROOT t = ({F}, {F}) tuple(update, kernel)"""
+    return Drafted(text, created=["kernel"], updates=["while", "update"], called=LOOP).resolve_hazards()
+
+
+def test_a_loop_does_not_write_over_what_its_body_returns_unchanged() -> None:
+    drafted = around_a_loop(updates="x", reads="kept, changed_part")
+    assert drafted.copies == []
+    assert drafted.described["while"] == "while(state)"
+
+
+def test_a_loop_waits_for_readers_of_what_its_body_changes() -> None:
+    assert around_a_loop(updates="x", reads="begun").described["while"] == "while(state) after kernel"
+
+
+def test_an_update_of_what_a_loop_returns_unchanged_waits_for_readers_in_front_of_the_loop() -> None:
+    drafted = around_a_loop(updates="same_part", reads="kept")
+    assert drafted.described["while"] == "while(state)"
+    assert drafted.described["update"] == "dynamic-update-slice(same_part, piece, at) after kernel"
 
 
 def test_a_reader_under_another_name_is_found() -> None:

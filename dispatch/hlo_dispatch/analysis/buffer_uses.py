@@ -6,8 +6,11 @@ Bitcasts, tuples and their elements only forward a buffer.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
+from hlo_dispatch.analysis.in_place_updates import variant_elements
 from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import InstructionProto
 
@@ -23,6 +26,8 @@ class BufferUses:
         self._parameters: dict[int, set[int]] = {}
         self._elements: dict[tuple[int, int], set[int]] = {}
         """(id of a tuple, index) → ids of its get-tuple-elements."""
+        self._unchanged: dict[int, AbstractSet[int]] = {}
+        """Id of a loop's body → the elements of its state that it returns unchanged."""
         for identifier, proto in instructions.items():
             if proto.opcode == "parameter":
                 self._parameters.setdefault(proto.parameter_number, set()).add(identifier)
@@ -45,17 +50,45 @@ class BufferUses:
         users = dict.fromkeys(user for name in self.aliases(value) for user in self._users(name))
         return [user for user in users if self._instructions[user].opcode not in FORWARDS]
 
-    def overwritten(self, update: int, numbers: Collection[int]) -> set[int]:
-        """Values whose buffers an in-place update may overwrite, as these of its operands."""
+    def overwritten(self, module: Module, update: int, numbers: Collection[int]) -> set[int]:
+        """Values whose buffers an in-place update may overwrite, as these of its operands.
+
+        A loop overwrites the elements of its state that its body does not return unchanged. The others stay in their
+        buffers, where what follows the loop may overwrite them.
+        """
         found: set[int] = set()
-        pending = [self._instructions[update].operand_ids[number] for number in numbers]
+        instruction = self._instructions[update]
+        pending = [instruction.operand_ids[number] for number in numbers]
+        if (state := self._state(instruction)) is not None:
+            unchanged = self._unchanged_elements(module, instruction)
+            pending = [element for number, element in enumerate(state.operand_ids[:]) if number not in unchanged]
         while pending:
             operand = self._instructions[pending.pop()]
             if operand.opcode in FORWARDS:
                 pending += operand.operand_ids
             elif operand.shape.element_type != _TUPLE and operand.opcode != "constant":
                 found.add(operand.id)
+                if operand.opcode == "get-tuple-element":
+                    loop = self._instructions[operand.operand_ids[0]]
+                    state = self._state(loop)
+                    if state is not None and operand.tuple_index in self._unchanged_elements(module, loop):
+                        pending.append(state.operand_ids[operand.tuple_index])
         return found
+
+    def _state(self, instruction: InstructionProto) -> InstructionProto | None:
+        """The tuple that a loop takes."""
+        if instruction.opcode != "while":
+            return None
+        state = self._instructions[instruction.operand_ids[0]]
+        return state if state.opcode == "tuple" else None
+
+    def _unchanged_elements(self, module: Module, loop: InstructionProto) -> AbstractSet[int]:
+        body = module.computations[loop.called_computation_ids[0]]
+        if body.id not in self._unchanged:
+            # A draft of the body that takes more elements may not be committed yet.
+            elements = range(len(body.program_shape.parameters[0].tuple_shapes))
+            self._unchanged[body.id] = frozenset(elements).difference(variant_elements(body))
+        return self._unchanged[body.id]
 
     def parameter_elements(self, parameter: tuple[int, ...]) -> set[int]:
         """The instructions that are this element of a parameter: its number, then tuple indices."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.buffer_uses import BufferUses
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.analysis.in_place_updates import variant_elements, writes_in_place, written_operands
+from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
@@ -126,14 +126,8 @@ class _Loop:
     def _overwritten(self, uses: BufferUses) -> Iterator[int]:
         """Values of the caller whose buffers an in-place update may overwrite, one in a loop included."""
         for identifier, instruction in self._caller.instructions.items():
-            if not writes_in_place(self._module, instruction):
-                continue
-            state = self._caller.instructions[instruction.operand_ids[0]]
-            if instruction.opcode == "while" and state.opcode == "tuple":
-                body = self._module.computations[instruction.called_computation_ids[0]]
-                yield from uses.overwritten(state.id, variant_elements(body))
-            else:
-                yield from uses.overwritten(identifier, written_operands(self._module, instruction))
+            if writes_in_place(self._module, instruction):
+                yield from uses.overwritten(self._module, identifier, written_operands(self._module, instruction))
 
     def _narrow_operand(self, widening: _Widening) -> InstructionProto:
         """The caller's instruction that is the narrow array."""

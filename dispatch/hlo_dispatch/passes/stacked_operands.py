@@ -50,7 +50,7 @@ class StackedOperands:
         uses = BufferUses(graph.instruction_of, lambda _: ())
         for identifier, instruction in graph.instruction_of.items():
             if self._writes_in_place(instruction):
-                for value in uses.overwritten(identifier, written_operands(self._module, instruction)):
+                for value in uses.overwritten(self._module, identifier, written_operands(self._module, instruction)):
                     found.setdefault(graph.value_of[value], []).append(graph.value_of[identifier])
         return found
 

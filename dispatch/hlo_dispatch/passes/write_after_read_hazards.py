@@ -84,7 +84,7 @@ class _HazardResolver:
         """(update, value): the update may overwrite a created value, or a value with a changed reader."""
         updates_of: dict[int, list[int]] = {}
         for identifier, numbers in self._updates.items():
-            for value in self._uses.overwritten(identifier, numbers):
+            for value in self._uses.overwritten(self._editor.module, identifier, numbers):
                 updates_of.setdefault(value, []).append(identifier)
         found: list[tuple[int, int]] = []
         for value, updates in updates_of.items():
