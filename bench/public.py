@@ -76,28 +76,44 @@ class Compared(NamedTuple):
 
 
 def errors(program: BenchProgram, stock: Any, ours: Any) -> list[Compared]:
-    """Each result of a program, by a tolerance of its own."""
+    """Each result of a program, by a tolerance of its own.
+
+    A program in float64 has no better reference than stock: what stock may be off by itself is what it is off by in
+    float32, in roundings.
+    """
     with jax.enable_x64(True):
         exact = jax.tree.leaves(jax.jit(program.function)(*map(_widened, program.arguments)))
+    rounded = None
     compared: list[Compared] = []
-    for true, one, other in zip(
-        exact, *(jax.tree.leaves(way(*program.arguments)) for way in (stock, ours)), strict=True
+    for number, (true, one, other) in enumerate(
+        zip(exact, *(jax.tree.leaves(way(*program.arguments)) for way in (stock, ours)), strict=True)
     ):
         if not jax.numpy.issubdtype(one.dtype, jax.numpy.floating):
             compared.append(Compared(0.0 if np.array_equal(one, other) else np.inf, 0.0))
             continue
-        largest = float(np.abs(true).max()) or 1.0
-        of_stock, of_ours = (
-            float(np.abs(np.asarray(result, "float64") - true).max()) / largest for result in (one, other)
-        )
-        rounding = ROUNDINGS * float(jax.numpy.finfo(one.dtype).eps)
-        compared.append(Compared(of_ours, max(rounding, OF_STOCK * of_stock)))
+        epsilon = float(jax.numpy.finfo(one.dtype).eps)
+        of_stock, of_ours = _error(true, one), _error(true, other)
+        if one.dtype == np.float64:
+            if rounded is None:
+                rounded = jax.tree.leaves(jax.jit(program.function)(*map(_narrowed, program.arguments)))
+            of_stock += _error(true, rounded[number]) * epsilon / float(jax.numpy.finfo(np.float32).eps)
+        compared.append(Compared(of_ours, max(ROUNDINGS * epsilon, OF_STOCK * of_stock)))
     return compared
+
+
+def _error(true: Any, result: Any) -> float:
+    """How far a result is off, over the largest of the true one."""
+    return float(np.abs(np.asarray(result, "float64") - true).max()) / (float(np.abs(true).max()) or 1.0)
 
 
 def _widened(argument: Any) -> Any:
     """A number in float64; integers as they are."""
     return argument.astype("float64") if jax.numpy.issubdtype(argument.dtype, jax.numpy.floating) else argument
+
+
+def _narrowed(argument: Any) -> Any:
+    """A number of float64 in float32."""
+    return argument.astype("float32") if argument.dtype == np.float64 else argument
 
 
 def print_public(target: Console, entries: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -44,3 +45,16 @@ def test_each_result_has_a_tolerance_of_its_own() -> None:
     )
     assert rough.is_right
     assert not exact.is_right
+
+
+@pytest.mark.parametrize(("off", "is_right"), [(1e-13, True), (1e-9, False)])
+def test_what_stock_may_be_off_by_in_float64(off: float, is_right: bool) -> None:
+    """A difference of nearly equal numbers: 1e4 times as many roundings as its operands."""
+
+    def difference(x):
+        return x + 1e4 - 1e4
+
+    with jax.enable_x64(True):
+        program = BenchProgram("a difference", difference, (np.asarray([1 / 3, 2 / 3]),))
+        (compared,) = public.errors(program, lambda x: (difference(x),), lambda x: (difference(x) + off,))
+    assert compared.is_right == is_right

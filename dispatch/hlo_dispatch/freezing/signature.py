@@ -36,8 +36,9 @@ def refuse_tensors(leaves: list[Any]) -> None:
     Raises:
         FreezeError: there is one.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+    # A folder of that name beside a user's program is a module, too.
+    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor is not None and any(isinstance(leaf, tensor) for leaf in leaves):
         raise FreezeError(
             "a frozen function takes JAX's arrays, and returns them, but an argument is a torch.Tensor: give it "
             "jnp.asarray(tensor.numpy(force=True)), or for a tensor of torchax torchax.interop.jax_view(tensor)"
