@@ -12,7 +12,6 @@ namespace hlo_dispatch::attention {
 namespace {
 
 constexpr float kInfinity = __builtin_inff();
-constexpr float kBinaryLogarithm = 1.44269504088896341f;  // of e
 
 // One row; returns by what the sum of its powers so far is to be multiplied.
 template <bool pairs>

@@ -5,6 +5,8 @@
 #include <map>
 
 #include "common/failure.h"
+#include "common/processor.h"
+#include "common/sigmoid.h"
 
 namespace hlo_dispatch {
 
@@ -108,13 +110,27 @@ Activation Pow(const Provider& provider, float alpha, float beta) {
   };
 }
 
+const SigmoidArithmetic& OwnArithmetic() {
+  return ForThisProcessor(plain::kSigmoidArithmetic, avx2::kSigmoidArithmetic, avx512::kSigmoidArithmetic);
+}
+
+Activation Tanh(const Provider& provider) {
+  if (provider.is_own()) return OwnArithmetic().tanh;
+  return Plain(provider, "vmsTanh");
+}
+
 Activation GeluTanh(const Provider& provider) {
+  if (provider.is_own()) return OwnArithmetic().gelu_tanh;
   const auto inner = [](float x) { return 0.7978845608f * (x + 0.044715f * x * x * x); };
   return Through(provider, "vmsTanh", inner, [](float x, float t) { return 0.5f * x * (1.0f + t); });
 }
 
 // x / (1 + exp(-alpha * x)), or without the x in front.
 Activation Logistic(const Provider& provider, float alpha, bool times_x) {
+  if (provider.is_own()) {
+    const auto sigmoid = OwnArithmetic().sigmoid;
+    return [=](float* x, int64_t count) { sigmoid(x, count, alpha, times_x); };
+  }
   const auto argument = [alpha](float x) { return -alpha * x; };
   if (times_x) return Through(provider, "vmsExp", argument, [](float x, float t) { return x * (1.0f / (1.0f + t)); });
   return Through(provider, "vmsExp", argument, [](float, float t) { return 1.0f / (1.0f + t); });
@@ -160,7 +176,7 @@ const std::map<std::string, Maker>& Makers() {
       {"sqrt", [](const Provider& provider, float, float) { return Plain(provider, "vmsSqrt"); }},
       {"square", [](const Provider&, float, float) { return Each([](float x) { return x * x; }); }},
       {"swish", [](const Provider& provider, float alpha, float) { return Logistic(provider, alpha, true); }},
-      {"tanh", [](const Provider& provider, float, float) { return Plain(provider, "vmsTanh"); }},
+      {"tanh", [](const Provider& provider, float, float) { return Tanh(provider); }},
   };
   return *makers;
 }

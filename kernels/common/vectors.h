@@ -77,6 +77,17 @@ HLO_DISPATCH_INLINE void StoreFirst(float* to, Vector value, int64_t count) {
 #endif
 }
 
+// A vector, or as much of one as there is, and zeros.
+HLO_DISPATCH_INLINE Vector LoadNumbers(const float* from, int64_t count) {
+  return count >= kLanes ? Load(from) : LoadFirst(from, count);
+}
+HLO_DISPATCH_INLINE void StoreNumbers(float* to, Vector value, int64_t count) {
+  if (count == kLanes)
+    Store(to, value);
+  else
+    StoreFirst(to, value, count);
+}
+
 // Each lane with the one that lies `step` from it; of Vector and Bits alike, as what follows.
 template <int step, typename V>
 HLO_DISPATCH_INLINE V Exchanged(V value) {
@@ -135,6 +146,15 @@ HLO_DISPATCH_INLINE Vector PowerOfTwo(Vector x) {
   const Vector power = p * reinterpret_cast<Vector>(exponent);
   return x < Repeated(-126.0f) ? Vector{} : power;
 #endif
+}
+
+constexpr float kBinaryLogarithm = 1.44269504088896341f;  // of e
+
+// 1 / (1 + exp(-x)). Of -|x| there is no overflow.
+HLO_DISPATCH_INLINE Vector Sigmoid(Vector x) {
+  const Vector power = PowerOfTwo((x < Vector{} ? x : -x) * kBinaryLogarithm);
+  const Vector above = 1.0f / (1.0f + power);
+  return x < Vector{} ? power * above : above;
 }
 
 // As XLA has it: a quotient of polynomials, of what lies between the points where tanh is 1 in f32.

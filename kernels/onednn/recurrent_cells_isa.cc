@@ -5,29 +5,6 @@ namespace hlo_dispatch::onednn::HLO_DISPATCH_ISA {
 
 namespace {
 
-constexpr float kBinaryLogarithm = 1.44269504088896341f;  // of e
-
-// Of -|x| there is no overflow.
-HLO_DISPATCH_INLINE Vector Sigmoid(Vector x) {
-  const Vector power = PowerOfTwo((x < Vector{} ? x : -x) * kBinaryLogarithm);
-  const Vector above = 1.0f / (1.0f + power);
-  return x < Vector{} ? power * above : above;
-}
-
-HLO_DISPATCH_INLINE Vector LoadNumbers(const float* from, int64_t count) {
-  if (count == kLanes) return Load(from);
-  Vector value{};
-  __builtin_memcpy(&value, from, static_cast<size_t>(4 * count));
-  return value;
-}
-
-HLO_DISPATCH_INLINE void StoreNumbers(float* to, Vector value, int64_t count) {
-  if (count == kLanes)
-    Store(to, value);
-  else
-    StoreFirst(to, value, count);
-}
-
 HLO_DISPATCH_INLINE Vector LoadHalves(const char* from, int64_t count) {
   if (count == kLanes) return LoadBf16(from);
   Vector value{};

@@ -34,16 +34,11 @@ HLO_DISPATCH_INLINE Bits Rounded(Vector value) {
 #endif
 }
 
-// A vector, or as much of one as there is, and zeros.
-HLO_DISPATCH_INLINE Vector LoadSome(const float* from, int64_t count) {
-  return count >= kLanes ? Load(from) : LoadFirst(from, count);
-}
-
 // The bits of the largest absolute value; as numbers they are in the same order, infinities and NaNs behind all others.
 HLO_DISPATCH_INLINE uint32_t LargestBits(const float* from, int64_t count) {
   Bits largest = {};
   for (int64_t k = 0; k < count; k += kLanes) {
-    largest = Larger(largest, reinterpret_cast<Bits>(LoadSome(from + k, count - k)) & 0x7fffffff);
+    largest = Larger(largest, reinterpret_cast<Bits>(LoadNumbers(from + k, count - k)) & 0x7fffffff);
   }
   return static_cast<uint32_t>(Largest(largest));
 }
@@ -62,7 +57,7 @@ HLO_DISPATCH_INLINE void RoundGroup(const float* from, int64_t count, int64_t st
     int8_t numbers[kRoundedAtOnce];
     for (int64_t k = 0; k < rest; k += kLanes) {
       Bits rounded = {};
-      if (is_finite) rounded = Rounded(LoadSome(from + first + k, rest - k) * factor);
+      if (is_finite) rounded = Rounded(LoadNumbers(from + first + k, rest - k) * factor);
       total += rounded;
       *reinterpret_cast<Bytes*>(numbers + k) = __builtin_convertvector(rounded, Bytes);
     }
