@@ -1,5 +1,6 @@
 // Numbers above a bound, in the order of their bits: -NaN, -inf, ..., -0, 0, ..., inf, NaN.
 #include <cstdint>
+#include <limits>
 
 #include "common/vectors.h"
 #include "sorting/above.h"
@@ -7,37 +8,37 @@
 namespace hlo_dispatch::sorting {
 namespace {
 
-typedef int32_t AnySigned __attribute__((may_alias, aligned(1)));
-typedef int32_t UnalignedBits __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
-
 // Vectors that are looked at together: few of them have a number above the bound.
 constexpr int kVectors = 8;
 
-template <typename Signed>
-HLO_DISPATCH_INLINE Signed Ordered(Signed bits) {
-  return bits ^ ((bits >> 31) & 0x7fffffff);
+template <typename Value, typename Signed>
+HLO_DISPATCH_INLINE Value Ordered(Value bits) {
+  return bits ^ ((bits >> (8 * sizeof(Signed) - 1)) & std::numeric_limits<Signed>::max());
 }
 
-HLO_DISPATCH_INLINE Bits Above(const AnySigned* bits, int32_t bound) {
-  return Ordered<Bits>(*reinterpret_cast<const UnalignedBits*>(bits)) > bound;
-}
-
-int64_t FirstAbove(const float* numbers, int64_t begin, int64_t count, int32_t bound) {
-  const auto* bits = reinterpret_cast<const AnySigned*>(numbers);
-  for (; begin + kVectors * kLanes <= count; begin += kVectors * kLanes) {
-    Bits above{};
-    for (int i = 0; i < kVectors; ++i) above |= Above(bits + begin + i * kLanes, bound);
-    if (HasAny(above)) break;
+template <typename Unsigned, typename Signed>
+int64_t FirstAbove(const Unsigned* numbers, int64_t begin, int64_t count, Signed bound) {
+  typedef Signed InMemory __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
+  typedef Signed Value __attribute__((vector_size(kVectorBytes)));
+  constexpr int lanes = kVectorBytes / sizeof(Signed);
+  const auto above = [&](int64_t i) __attribute__((always_inline)) {
+    const Value bits = *reinterpret_cast<const InMemory*>(numbers + i);
+    return reinterpret_cast<Bits>(Ordered<Value, Signed>(bits) > bound);
+  };
+  for (; begin + kVectors * lanes <= count; begin += kVectors * lanes) {
+    Bits any{};
+    for (int i = 0; i < kVectors; ++i) any |= above(begin + i * lanes);
+    if (HasAny(any)) break;
   }
-  while (begin + kLanes <= count && !HasAny(Above(bits + begin, bound))) begin += kLanes;
-  while (begin < count && Ordered<int32_t>(bits[begin]) <= bound) ++begin;
+  while (begin + lanes <= count && !HasAny(above(begin))) begin += lanes;
+  while (begin < count && Ordered<Signed, Signed>(static_cast<Signed>(numbers[begin])) <= bound) ++begin;
   return begin;
 }
 
 }  // namespace
 
 namespace HLO_DISPATCH_ISA {
-const Search kSearch = {HLO_DISPATCH_ISA_NAME, FirstAbove};
+const Search kSearch = {HLO_DISPATCH_ISA_NAME, FirstAbove<uint32_t, int32_t>, FirstAbove<uint64_t, int64_t>};
 }
 
 }  // namespace hlo_dispatch::sorting

@@ -1,4 +1,4 @@
-// Keys as unsigned numbers in their order.
+// Keys as whole numbers in their order.
 #ifndef HLO_DISPATCH_SORTING_KEYS_H_
 #define HLO_DISPATCH_SORTING_KEYS_H_
 
@@ -38,9 +38,11 @@ enum class Order { kUnsigned, kSigned, kNumbers, kBits };
 template <typename Bits>
 class Keys {
  public:
-  Keys(Order order, bool is_descending) : order_(order), flipped_(is_descending ? static_cast<Bits>(~Bits{0}) : 0) {}
+  // With `are_signed` keys are in the order of signed numbers.
+  Keys(Order order, bool is_descending, bool are_signed = false)
+      : order_(order),
+        flipped_(static_cast<Bits>((is_descending ? ~Bits{0} : Bits{0}) ^ (are_signed ? kSignOf<Bits> : Bits{0}))) {}
 
-  bool is_descending() const { return flipped_ != 0; }
   bool are_numbers() const { return order_ == Order::kNumbers; }
 
   // By all bits: what is equal is the same.

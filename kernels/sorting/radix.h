@@ -11,6 +11,7 @@
 
 #include "common/parallel.h"
 #include "common/rounding.h"
+#include "sorting/on_threads.h"
 
 namespace hlo_dispatch::sorting {
 
@@ -19,8 +20,6 @@ __extension__ typedef unsigned __int128 Wide;
 inline constexpr int kMaxDigitBits = 11;
 // So few are sorted by insertion.
 inline constexpr int64_t kFew = 24;
-// Elements that are worth another thread.
-inline constexpr int64_t kMinPerThread = 1 << 14;
 
 template <typename Element>
 int HighestBit(Element bits) {

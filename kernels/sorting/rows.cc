@@ -32,7 +32,6 @@ Rows ReadRows(const Attributes& attributes, const std::string& role) {
   }
   found.columns = found.dims.back();
   found.rows = Elements(found.dims, attribute) / found.columns;
-  found.bytes = Bytes(found.rows * found.columns, sizeof(float), attribute);
   if (found.columns > std::numeric_limits<int32_t>::max()) Unsupported(role + ": expected rows that s32 can number");
   CheckRows(attributes, role, found.dims);
   return found;

@@ -15,7 +15,7 @@ void CheckRows(const Attributes& attributes, const std::string& role, const std:
 // Rows of an operand, at least one, and columns that s32 can number. Throws where it has others.
 struct Rows {
   std::vector<int64_t> dims;
-  int64_t rows, columns, bytes;
+  int64_t rows, columns;
 };
 Rows ReadRows(const Attributes& attributes, const std::string& role);
 // How many rows of so many columns are handed to a thread together.

@@ -7,8 +7,8 @@
 // With 'total_order' the order is that of bits: -NaN, -inf, ..., -0, 0, ..., inf, NaN. `places` (s32, or what
 // 'places_type' says: f32, f64, s32, s64 or u32) go along with their keys; own.sort has none.
 //
-// Many short rows are sorted side by side in the lanes of vectors, others by the digits of their keys, a single long
-// one on all threads.
+// Keys, and keys of 32 bits above the numbers of their places, are sorted by a vectorized quicksort; others, and on
+// processors without vectors, by their digits. A single long row is sorted on all threads.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -23,7 +23,8 @@
 #include "common/rounding.h"
 #include "common/routine.h"
 #include "sorting/keys.h"
-#include "sorting/network.h"
+#include "sorting/on_threads.h"
+#include "sorting/quicksort.h"
 #include "sorting/radix.h"
 #include "sorting/rows.h"
 
@@ -31,8 +32,6 @@ namespace hlo_dispatch::sorting {
 
 namespace {
 
-// Longer rows are sorted by digits: a network compares each element some log(n)^2 / 4 times.
-constexpr int64_t kLongestInLanes = 1024;
 // Shorter rows are handed to one thread each.
 constexpr int64_t kShortestShared = 1 << 16;
 
@@ -82,7 +81,7 @@ class Sort final : public Routine {
       : keys_(TypeOf(attributes.Text("type"), "type")),
         places_(TypeOf(attributes.Has("places_type") ? attributes.Text("places_type") : "s32", "places_type")),
         shape_(ReadRows(attributes, "keys")),
-        network_(ForThisProcessor(plain::kNetwork, avx2::kNetwork, avx512::kNetwork)) {
+        quicksort_(ForThisProcessor(plain::kQuicksort, avx2::kQuicksort, avx512::kQuicksort)) {
     const std::string name = keys_.name;
     if (name == "s64") Unsupported("attribute 'type': expected f32, f64, s32 or u32, got s64");
     const bool is_total = Flag(attributes, "total_order");
@@ -101,12 +100,11 @@ class Sort final : public Routine {
       operands_.push_back({"places", places_.in_buffers, bytes(places_)});
       results_.push_back({"sorted_places", places_.in_buffers, bytes(places_)});
     }
-    const int64_t lanes = ElementBytes() == 4 ? network_.lanes32 : ElementBytes() == 8 ? network_.lanes64 : 0;
-    if (shape_.columns <= kLongestInLanes && lanes > 0 && shape_.rows >= lanes / 2) lanes_ = lanes;
+    is_vectorized_ = ElementBytes() <= 8 && quicksort_.of64.sort != nullptr;
   }
 
   std::string implementation() const override {
-    return lanes_ > 0 ? std::string("sorting_network:") + network_.name : "radix_sort";
+    return is_vectorized_ ? std::string("quicksort:") + quicksort_.name : "radix_sort";
   }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
@@ -129,24 +127,25 @@ class Sort final : public Routine {
 
   template <typename Bits>
   void Run(const RoutineBuffers& buffers, const Parallel& parallel) const {
-    const Keys<Bits> order(order_, is_descending_);
-    if (lanes_ > 0) return InLanes<Bits>(buffers, order, parallel);
+    const Keys<Bits> order(order_, is_descending_, is_vectorized_);
     const int64_t columns = shape_.columns;
     if (shape_.rows >= parallel.threads() || columns < kShortestShared) {
       return parallel.For(shape_.rows, RowsOfPiece(columns), [&](int64_t begin, int64_t end) {
-        const auto memory = Memory<Bits>(2 * columns);
+        const auto memory = Memory<Bits>(columns);
         for (int64_t row = begin; row < end; ++row) {
           SortRow<Bits>(buffers, row, order, memory.get(), Parallel());
         }
       });
     }
-    const auto memory = Memory<Bits>(2 * columns);
+    const auto memory = Memory<Bits>(columns);
     for (int64_t row = 0; row < shape_.rows; ++row) SortRow<Bits>(buffers, row, order, memory.get(), parallel);
   }
 
+  // For two arrays of elements, and for three where the result has no place for them.
   template <typename Bits>
-  static std::unique_ptr<Element<Bits>[]> Memory(int64_t count) {
-    return std::unique_ptr<Element<Bits>[]>(new Element<Bits>[static_cast<size_t>(count)]);
+  std::unique_ptr<Element<Bits>[]> Memory(int64_t count) const {
+    const int64_t arrays = is_vectorized_ && kHasPlaces ? 3 : 2;
+    return std::unique_ptr<Element<Bits>[]>(new Element<Bits>[static_cast<size_t>(arrays * count)]);
   }
 
   template <typename Bits>
@@ -163,6 +162,9 @@ class Sort final : public Routine {
                const Parallel& parallel) const {
     const int64_t columns = shape_.columns, first = row * columns;
     const Bits* keys = static_cast<const Bits*>(buffers.operands[0]) + first;
+    if constexpr (sizeof(Element<Bits>) <= 8) {
+      if (is_vectorized_) return SortVectors<Bits>(buffers, row, order, elements, parallel);
+    }
     const auto for_pieces = [&](const auto& body) { parallel.For(columns, kShortestShared, body); };
     for_pieces([&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) elements[i] = Made<Bits>(order, keys[i], i);
@@ -173,31 +175,40 @@ class Sort final : public Routine {
   }
 
   template <typename Bits>
-  void InLanes(const RoutineBuffers& buffers, const Keys<Bits>& order, const Parallel& parallel) const {
-    using E = Element<Bits>;
-    const int64_t columns = shape_.columns, groups = CeilOfRatio(shape_.rows, lanes_);
-    parallel.For(groups, RowsOfPiece(columns * lanes_), [&](int64_t begin, int64_t end) {
-      const auto memory = Memory<Bits>((lanes_ + 1) * columns);
-      E *together = memory.get(), *one = together + lanes_ * columns;
-      for (int64_t group = begin; group < end; ++group) {
-        const int64_t first = group * lanes_, count = std::min(lanes_, shape_.rows - first);
-        if (count < lanes_) std::fill(together, together + lanes_ * columns, E{});
-        for (int64_t lane = 0; lane < count; ++lane) {
-          const Bits* keys = static_cast<const Bits*>(buffers.operands[0]) + (first + lane) * columns;
-          for (int64_t i = 0; i < columns; ++i) together[i * lanes_ + lane] = Made<Bits>(order, keys[i], i);
+  void SortVectors(const RoutineBuffers& buffers, int64_t row, const Keys<Bits>& order, Element<Bits>* memory,
+                   const Parallel& parallel) const {
+    using Number = std::make_signed_t<Element<Bits>>;
+    const int64_t columns = shape_.columns;
+    const Bits* keys = static_cast<const Bits*>(buffers.operands[0]) + row * columns;
+    auto* numbers = reinterpret_cast<Number*>(memory);
+    if constexpr (kHasPlaces) {
+      const auto read = [&](Number* to, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) *to++ = static_cast<Number>(Made<Bits>(order, keys[i], i));
+      };
+      const auto finish = [&](int64_t begin, int64_t end) { Write<Bits>(buffers, row, order, memory, begin, end); };
+      SortOnThreads(quicksort_.of64, numbers, numbers + columns, columns, parallel, read, finish);
+    } else {
+      const auto& kernel = [this]() -> const NumberSort<Number>& {
+        if constexpr (sizeof(Number) == 4) {
+          return quicksort_.of32;
+        } else {
+          return quicksort_.of64;
         }
-        if constexpr (std::is_same_v<E, uint32_t>) {
-          network_.sort32(together, columns);
-        } else if constexpr (std::is_same_v<E, uint64_t>) {
-          network_.sort64(together, columns);
-        }
-        for (int64_t lane = 0; lane < count; ++lane) {
-          for (int64_t i = 0; i < columns; ++i) one[i] = together[i * lanes_ + lane];
-          Write<Bits>(buffers, first + lane, order, one, 0, columns);
-          Finish<Bits>(buffers, first + lane, order);
-        }
-      }
-    });
+      }();
+      auto* sorted = reinterpret_cast<Number*>(static_cast<Bits*>(buffers.results[0]) + row * columns);
+      const auto number = [](Bits bits) { return static_cast<Number>(bits); };
+      const Bits sign = kSignOf<Bits>;
+      const auto read = [&](Number* to, int64_t begin, int64_t end) {
+        kernel.exclusive_or(reinterpret_cast<const Number*>(keys) + begin, to, end - begin, number(order.Total(0)),
+                            number(order.Total(sign) ^ sign));
+      };
+      const auto finish = [&](int64_t begin, int64_t end) {
+        kernel.exclusive_or(sorted + begin, sorted + begin, end - begin, number(order.OfTotal(0)),
+                            number(order.OfTotal(sign) ^ sign));
+      };
+      SortOnThreads(kernel, sorted, numbers, columns, parallel, read, finish);
+      Finish<Bits>(buffers, row, order);
+    }
   }
 
   // Keys and places of sorted elements.
@@ -239,8 +250,8 @@ class Sort final : public Routine {
   const TypeOfElements& keys_;
   const TypeOfElements& places_;
   Rows shape_;
-  const Network& network_;
-  int64_t lanes_ = 0;
+  const Quicksort& quicksort_;
+  bool is_vectorized_ = false;
   Order order_ = Order::kNumbers;
   bool is_descending_ = false;
 };

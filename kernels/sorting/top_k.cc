@@ -2,14 +2,16 @@
 //
 //   largest[row, i] = values[row, p[i]],  places[row, i] = p[i],  i < k
 //
-// where p sorts the row's values, f32, from the largest to the smallest, as XLA's TopK does: in the order -NaN, -inf,
-// ..., -0, 0, ..., inf, NaN, and of equal ones the first comes first. Few of a row are found by a bound that rises as
-// it is read, so that most vectors are looked at once and left; with many the row is sorted.
+// where p sorts the row's values, f32 or f64, from the largest to the smallest, as XLA's TopK does: in the order -NaN,
+// -inf, ..., -0, 0, ..., inf, NaN, and of equal ones the first comes first. Few of a row are found by a bound that
+// rises as it is read, so that most vectors are looked at once and left; with many the row is sorted.
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "common/checked.h"
 #include "common/failure.h"
 #include "common/family.h"
 #include "common/processor.h"
@@ -29,16 +31,18 @@ constexpr int64_t kFewest = 16;
 constexpr int64_t kLeastKept = 256;
 
 // A value as a number that orders the largest first, above the number of its place.
-using Numbered = uint64_t;
+template <typename Bits>
+using Numbered = std::conditional_t<sizeof(Bits) == 4, uint64_t, Wide>;
 
-const Keys<uint32_t> kOrder(Order::kBits, true);
-
-Numbered Number(const float* values, int64_t place) {
-  uint32_t bits;
-  std::memcpy(&bits, values + place, sizeof bits);
-  return static_cast<Numbered>(kOrder.Total(bits)) << 32 | static_cast<Numbered>(place);
+template <typename Bits>
+Numbered<Bits> Number(const Bits* values, int64_t place) {
+  const Keys<Bits> order(Order::kBits, true);
+  return static_cast<Numbered<Bits>>(order.Total(values[place])) << 32 | static_cast<uint32_t>(place);
 }
-uint32_t BitsOfElement(Numbered element) { return kOrder.OfTotal(static_cast<uint32_t>(element >> 32)); }
+template <typename Bits>
+Bits BitsOfElement(Numbered<Bits> element) {
+  return Keys<Bits>(Order::kBits, true).OfTotal(static_cast<Bits>(element >> 32));
+}
 
 class TopK final : public Routine {
  public:
@@ -46,7 +50,8 @@ class TopK final : public Routine {
       : shape_(ReadRows(attributes, "values")),
         search_(ForThisProcessor(plain::kSearch, avx2::kSearch, avx512::kSearch)) {
     const std::string type = attributes.Text("type");
-    if (type != "f32") Unsupported("attribute 'type': expected f32, got " + type);
+    if (type != "f32" && type != "f64") Unsupported("attribute 'type': expected f32 or f64, got " + type);
+    is_double_ = type == "f64";
     std::vector<int64_t> dims = attributes.Integers("largest_dims");
     if (dims.size() != shape_.dims.size()) Invalid("attribute 'largest_dims': expected as many as values have");
     k_ = dims.back();
@@ -57,9 +62,11 @@ class TopK final : public Routine {
     std::vector<int64_t> expected = shape_.dims;
     expected.back() = k_;
     for (const char* role : {"largest", "places"}) CheckRows(attributes, role, expected);
-    operands_ = {{"values", xla::ffi::F32, shape_.bytes}};
-    results_ = {{"largest", xla::ffi::F32, shape_.rows * k_ * kBytes},
-                {"places", xla::ffi::S32, shape_.rows * k_ * kBytes}};
+    const auto in_buffers = is_double_ ? xla::ffi::F64 : xla::ffi::F32;
+    const int64_t bytes = is_double_ ? sizeof(double) : sizeof(float), found = shape_.rows * k_;
+    operands_ = {{"values", in_buffers, Bytes(shape_.rows * shape_.columns, bytes, "attribute 'values_dims'")}};
+    results_ = {{"largest", in_buffers, found * bytes},
+                {"places", xla::ffi::S32, found * static_cast<int64_t>(sizeof(int32_t))}};
   }
 
   std::string implementation() const override {
@@ -67,17 +74,26 @@ class TopK final : public Routine {
   }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
-    const auto* values = static_cast<const float*>(buffers.operands[0]);
-    auto* largest = static_cast<float*>(buffers.results[0]);
+    if (is_double_) return Run<uint64_t>(buffers, parallel);
+    Run<uint32_t>(buffers, parallel);
+  }
+
+ private:
+  bool IsSelected() const { return k_ <= shape_.columns / kFewest; }
+
+  template <typename Bits>
+  void Run(const RoutineBuffers& buffers, const Parallel& parallel) const {
+    const auto* values = static_cast<const Bits*>(buffers.operands[0]);
+    auto* largest = static_cast<Bits*>(buffers.results[0]);
     auto* places = static_cast<int32_t*>(buffers.results[1]);
     parallel.For(shape_.rows, RowsOfPiece(shape_.columns), [&](int64_t begin, int64_t end) {
-      std::vector<Numbered> found, spare;
+      std::vector<Numbered<Bits>> found, spare;
       if (!IsSelected()) {
         found.resize(static_cast<size_t>(shape_.columns));
         spare.resize(found.size());
       }
       for (int64_t row = begin; row < end; ++row) {
-        const float* from = values + row * shape_.columns;
+        const Bits* from = values + row * shape_.columns;
         if (IsSelected()) {
           Select(from, found);
         } else {
@@ -85,33 +101,28 @@ class TopK final : public Routine {
           SortByDigits(found.data(), spare.data(), shape_.columns, false);
         }
         for (int64_t i = 0; i < k_; ++i) {
-          const uint32_t bits = BitsOfElement(found[i]);
-          std::memcpy(largest + row * k_ + i, &bits, sizeof bits);
+          largest[row * k_ + i] = BitsOfElement<Bits>(found[i]);
           places[row * k_ + i] = static_cast<int32_t>(static_cast<uint32_t>(found[i]));
         }
       }
     });
   }
 
- private:
-  static constexpr int64_t kBytes = sizeof(float);
-
-  bool IsSelected() const { return k_ <= shape_.columns / kFewest; }
-
   // The first k in order.
-  void Select(const float* from, std::vector<Numbered>& found) const {
+  template <typename Bits>
+  void Select(const Bits* from, std::vector<Numbered<Bits>>& found) const {
     const auto last = [&] { return found.begin() + k_ - 1; };
     const auto most = static_cast<size_t>(std::max(2 * k_, kLeastKept));
     found.clear();
-    int32_t bound = 0;
+    std::make_signed_t<Bits> bound = 0;
     bool is_bounded = false;
     for (int64_t i = 0; i < shape_.columns; ++i) {
-      if (is_bounded && (i = search_.first_above(from, i, shape_.columns, bound)) == shape_.columns) break;
+      if (is_bounded && (i = FirstAbove(from, i, bound)) == shape_.columns) break;
       found.push_back(Number(from, i));
       if (found.size() < most) continue;
       std::nth_element(found.begin(), last(), found.end());
       // What comes later and is equal to the last of these is behind it. The search compares signed numbers.
-      bound = static_cast<int32_t>(OfBits(BitsOfElement(*last())) ^ kSignOf<uint32_t>);
+      bound = static_cast<std::make_signed_t<Bits>>(OfBits(BitsOfElement<Bits>(*last())) ^ kSignOf<Bits>);
       is_bounded = true;
       found.resize(static_cast<size_t>(k_));
     }
@@ -119,8 +130,16 @@ class TopK final : public Routine {
     std::sort(found.begin(), found.begin() + k_);
   }
 
+  int64_t FirstAbove(const uint32_t* from, int64_t begin, int32_t bound) const {
+    return search_.first_above32(from, begin, shape_.columns, bound);
+  }
+  int64_t FirstAbove(const uint64_t* from, int64_t begin, int64_t bound) const {
+    return search_.first_above64(from, begin, shape_.columns, bound);
+  }
+
   Rows shape_;
   int64_t k_ = 0;
+  bool is_double_ = false;
   const Search& search_;
 };
 

@@ -103,6 +103,11 @@ def test_another_sort_stays_with_stock(program) -> None:
     np.testing.assert_array_equal(as_bits(found.dispatched[0]), as_bits(found.stock[0]))
 
 
+def test_no_keys_at_all() -> None:
+    found = run_both(lambda x, y: (jnp.sort(x), *jax.lax.top_k(y, 2)), keys(0), jnp.ones((0, 5)))
+    assert [result.shape for result in found.dispatched] == [(0,), (0, 2), (0, 2)]
+
+
 def few_values(dims: tuple[int, ...], dtype: str) -> jax.Array:
     """Most keys are equal to others: of both signs, zeros, infinities, NaN, and below all normal ones."""
     if dtype == "uint32":
@@ -131,6 +136,18 @@ def test_side_by_side_and_on_all_threads(dims: tuple[int, ...], dtype: str) -> N
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_many_lengths(dtype: str) -> None:
+    """As many as fill a vector, or all registers, and a few more or less."""
+    with jax.enable_x64(True):
+        rows = [few_values((2, n), dtype) for n in (2, 8, 17, 33, 64, 127, 129, 256, 300)]
+        rows += [jnp.asarray(RNG.standard_normal((2, n)), dtype) for n in (31, 257, 2000)]
+        found = run_both(lambda *rows: tuple(jnp.sort(row, -1) for row in rows), *rows)
+    assert found.calls == len(rows)
+    for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_medians_and_percentiles(dtype: str) -> None:
     """The newest JAX writes them with sorts that keep no order of equal numbers."""
 
@@ -146,10 +163,21 @@ def test_medians_and_percentiles(dtype: str) -> None:
         np.testing.assert_allclose(dispatched, stock, rtol=1e-6)
 
 
+def test_in_loops_branches_and_maps() -> None:
+    def program(x: jax.Array) -> jax.Array:
+        x, _ = jax.lax.scan(lambda x, _: (jnp.sort(-x, -1), None), x, None, length=3)
+        x = jax.lax.cond(x.sum() > 0, lambda x: x, lambda x: jnp.sort(x, -1, descending=True), x)
+        return jax.vmap(jnp.sort)(x * x)
+
+    found = run_both(program, jnp.asarray(RNG.standard_normal((3, 3000)), "float32"))
+    assert "hlo_dispatch.own.sort" in found.text
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
 @pytest.mark.parametrize(
     "order",
-    [lambda x: x, lambda x: x[::-1], lambda x: x % 17, lambda x: x * 0],
-    ids=["in order", "backwards", "few", "equal"],
+    [lambda x: x, lambda x: x[::-1], lambda x: x % 17, lambda x: x * 0, lambda x: np.minimum(x, x[::-1]), np.sign],
+    ids=["in order", "backwards", "few", "equal", "organ pipe", "nearly equal"],
 )
 def test_long_rows_in_order_backwards_and_equal(order) -> None:
     x = jnp.asarray(order(np.arange(150_001)), "int32")

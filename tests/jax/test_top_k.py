@@ -38,6 +38,31 @@ def test_rows(dims: tuple[int, ...], count: int) -> None:
         np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
 
 
+@pytest.mark.parametrize(("dims", "count"), [((5,), 1), ((3, 257), 200), ((2, 3, 5000), 50), ((1, 33_000), 40)])
+def test_rows_of_f64(dims: tuple[int, ...], count: int) -> None:
+    """XLA sorts whole rows for them."""
+    with jax.enable_x64(True):
+        rows = keys(*dims).astype("float64") * (1 + 1e-12)
+        found = run_both(lambda x: largest(x, count), rows)
+        places = run_both(lambda x: jax.lax.top_k(x, count)[1], rows)
+    for one in (found, places):
+        assert CALL in one.text
+        for dispatched, stock in zip(one.dispatched, one.stock, strict=True):
+            np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
+
+
+def test_a_sort_of_which_more_is_used_stays_one() -> None:
+    def program(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        values, places = jax.lax.top_k(x, x.shape[-1])
+        return values[:, :3] + values[:, 3:6], places[:, :3]
+
+    with jax.enable_x64(True):
+        found = run_both(program, jnp.asarray(keys(4, 500), "float64"))
+    assert "own.sort_with_places" in found.text
+    np.testing.assert_array_equal(as_bits(found.dispatched[0]), as_bits(found.stock[0]))
+    np.testing.assert_array_equal(found.dispatched[1], found.stock[1])
+
+
 @pytest.mark.parametrize("made", [np.arange, lambda size: -np.arange(size), np.zeros, lambda size: np.arange(size) % 7])
 def test_rows_that_rise_fall_and_stay(made) -> None:
     """Where every number is above the bound, or none but the first."""

@@ -26,8 +26,9 @@ def valid_calls() -> list[WireCall]:
                 made.append(_call(name, described, arrays, arrays))
         for count in {1, max(1, dims[-1] // 20), dims[-1]}:
             found = [*dims[:-1], count]
-            described = {"type": "f32"} | _rows("values", dims) | _rows("largest", found) | _rows("places", found)
-            made.append(_call("top_k", described, [Array("f32", dims)], [Array("f32", found), Array("s32", found)]))
+            for kind in ("f32", "f64"):
+                described = {"type": kind} | _rows("values", dims) | _rows("largest", found) | _rows("places", found)
+                made.append(_call("top_k", described, [Array(kind, dims)], [Array(kind, found), Array("s32", found)]))
     return made
 
 

@@ -36,8 +36,7 @@ MOST_ROWS_IN_LANES = 8
 MOST_LU_ROWS = 64
 # XLA accumulates so many elements in some microseconds, as many as a call takes.
 FEWEST_ACCUMULATED = 1 << 11
-# A row of so many keys is sorted by digits in some 20 µs (two cores of a Xeon, jax 0.10.2 and 0.12.0.1), as many in
-# short rows, a row in each lane, in less.
+# So many keys are sorted in some 20 µs, in one row or in short ones (two cores of a Xeon, jax 0.10.2 and 0.12.0.1).
 SHORTEST_SORTED = 1 << 11
 # Routines whose arithmetic costs far more than any copy.
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))

@@ -25,6 +25,7 @@ from hlo_dispatch.match.routines.cumulative import find_cumulative, match_of_cum
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
 from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows, sorts_rows
+from hlo_dispatch.match.routines.top_k import largest_of_sorted
 from hlo_dispatch.pattern import Routine, Table
 
 _MAX_SOURCES = 64
@@ -36,6 +37,7 @@ class RoutineFinder:
 
     def __init__(self, table: Table) -> None:
         self._by_target = {target: (r, dtype) for r in table.routines for dtype, target in r.targets.items()}
+        self._top_k = next((r for r in table.routines if TOP_K in r.targets.values()), None)
         self._by_opcode: dict[str, list[Routine]] = {}
         for routine in table.routines:
             if not routine.targets:
@@ -57,12 +59,22 @@ class RoutineFinder:
                 continue
             known = self._routine_of(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
-                found = _read(node, graph, *known, unmaterialized.__contains__)
+                found = self._largest_at(node, graph)
+                if found is None:
+                    found = _read(node, graph, *known, unmaterialized.__contains__)
                 if isinstance(found, Match):
                     unmaterialized.update(set(found.covered) - set(found.results))
                 if known[0].name in self._factored:
                     factors.add(node)
                 yield node, found
+
+    def _largest_at(self, node: Node, graph: FlatGraph) -> Match | None:
+        """The largest of rows that a whole sort finds."""
+        if node.opcode != "sort" or self._top_k is None:
+            return None
+        if _unsupported_size(node, (node.operands[0].shape,)) is not None:
+            return None
+        return largest_of_sorted(node, graph, self._top_k)
 
     def _cumulative_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
         """The tree of reduce-windows that begins at one: its result, and the match or the refusal."""
