@@ -29,7 +29,9 @@ def largest_of_sorted(node: Node, graph: FlatGraph, routine: Routine) -> Match |
     counts = set[int]()
     for part in node.users:
         first = part.users[0] if len(part.users) == 1 and part.opcode == "get-tuple-element" else None
-        if first is None or first.opcode != "slice" or part.is_live_out or part.has_control_predecessors:
+        if first is None or first.opcode != "slice" or part.is_live_out:
+            return None
+        if part.has_control_predecessors or first.has_control_predecessors:
             return None
         cuts = [(cut.start, cut.limit, cut.stride) for cut in first.proto.slice_dimensions[:]]
         if cuts[:-1] != [(0, size, 1) for size in ahead] or cuts[-1][::2] != (0, 1):
