@@ -346,6 +346,26 @@ def test_an_update_of_what_a_loop_returns_unchanged_waits_for_readers_in_front_o
     assert drafted.described["update"] == "dynamic-update-slice(same_part, piece, at) after kernel"
 
 
+def test_a_loop_that_takes_the_result_of_a_loop() -> None:
+    """It may overwrite what the first one returns unchanged."""
+    changing = LOOP.replace("body {", "changing {").replace("condition {", "its_condition {")
+    changing = changing.replace("tuple(i, same, next)", "tuple(i, next, changed)")
+    text = f"""
+  x = {F} parameter(0)
+  y = {F} parameter(1)
+  at = s32[] parameter(2)
+  kept = {F} negate(x)
+  begun = {F} negate(y)
+  state = {STATE} tuple(at, kept, begun)
+  first = {STATE} while(state), condition=condition, body=body
+  second = {STATE} while(first), condition=its_condition, body=changing
+  part = {F} get-tuple-element(second), index=1
+  kernel = {F} custom-call(kept), custom_call_target="kernel"
+  ROOT t = ({F}, {F}) tuple(part, kernel)"""
+    drafted = Drafted(text, created=["kernel"], updates=["first", "second"], called=LOOP + changing).resolve_hazards()
+    assert drafted.described["first"] == "while(state) after kernel"
+
+
 def test_a_reader_under_another_name_is_found() -> None:
     text = updated("flat").replace("kernel = ", "flat = f32[2,2]{1,0} bitcast(buffer)\n  kernel = ")
     drafted = Drafted(text, created=["kernel"], updates=["update"]).resolve_hazards()

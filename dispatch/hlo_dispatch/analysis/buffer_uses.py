@@ -28,11 +28,18 @@ class BufferUses:
         """(id of a tuple, index) → ids of its get-tuple-elements."""
         self._unchanged: dict[int, AbstractSet[int]] = {}
         """Id of a loop's body → the elements of its state that it returns unchanged."""
+        loops: set[int] = set()
         for identifier, proto in instructions.items():
-            if proto.opcode == "parameter":
+            if proto.opcode == "while":
+                loops.add(identifier)
+            elif proto.opcode == "parameter":
                 self._parameters.setdefault(proto.parameter_number, set()).add(identifier)
             elif proto.opcode == "get-tuple-element":
                 self._elements.setdefault((proto.operand_ids[0], proto.tuple_index), set()).add(identifier)
+
+        others = (proto for proto in instructions.values() if loops and proto.opcode != "get-tuple-element")
+        self._handed_on = {operand for proto in others for operand in proto.operand_ids[:] if operand in loops}
+        """Loops whose results something takes as a whole, another loop perhaps, which may overwrite them."""
 
     def definer(self, value: int) -> int:
         """The instruction that writes the value's buffer."""
@@ -76,8 +83,8 @@ class BufferUses:
         return found
 
     def _state(self, instruction: InstructionProto) -> InstructionProto | None:
-        """The tuple that a loop takes."""
-        if instruction.opcode != "while":
+        """The tuple that a loop takes; None, too, where its result is handed on as a whole."""
+        if instruction.opcode != "while" or instruction.id in self._handed_on:
             return None
         state = self._instructions[instruction.operand_ids[0]]
         return state if state.opcode == "tuple" else None

@@ -331,7 +331,8 @@ class _Interruption:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        signal.signal(signal.SIGTERM, self._handler)
+        # None: one that Python did not set.
+        signal.signal(signal.SIGTERM, self._handler or signal.SIG_DFL)
         self._happened = kind is KeyboardInterrupt
         return self._happened
 

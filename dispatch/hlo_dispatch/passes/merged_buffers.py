@@ -9,6 +9,7 @@ Readers alone are ordered before writers (write_after_read_hazards.py).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
@@ -28,9 +29,11 @@ def separate_buffers(editor: Editor, updates: Mapping[int, Collection[int]]) -> 
         updates: id of an in-place update, XLA's or created → numbers of the operands that it may overwrite.
     """
     originals = {instruction.id: instruction for instruction in editor.computation.instructions[:]}
+    tuples = [proto for proto in originals.values() if proto.opcode == "tuple"]
+    in_tuples = {_buffer(element, originals) for proto in tuples for element in proto.operand_ids[:]}
     merged: dict[_Buffer, dict[_Buffer, list[_Use]]] = {}
     for identifier, numbers in _keepers(editor, updates):
-        for number, buffer, old in _kept(editor, originals, identifier, numbers):
+        for number, buffer, old in _kept(editor, originals, identifier, numbers, in_tuples):
             merged.setdefault(buffer, {}).setdefault(old, []).append((identifier, number))
     if editor.root.shape.element_type != _TUPLE:
         of_value = merged.setdefault(_buffer(editor.root_id, editor.instructions), {})
@@ -53,9 +56,17 @@ def _keepers(editor: Editor, updates: Mapping[int, Collection[int]]) -> Iterable
 
 
 def _kept(
-    editor: Editor, originals: Mapping[int, InstructionProto], identifier: int, numbers: Iterable[int]
+    editor: Editor,
+    originals: Mapping[int, InstructionProto],
+    identifier: int,
+    numbers: Iterable[int],
+    in_tuples: AbstractSet[_Buffer],
 ) -> Iterator[tuple[int, _Buffer, _Buffer]]:
-    """The arrays among a keeper's operands: number, buffer now, and buffer as XLA's copy insertion saw it."""
+    """The arrays among a keeper's operands: number, buffer now, and buffer as XLA's copy insertion saw it.
+
+    Args:
+        in_tuples: the buffers that were in tuples.
+    """
     keeper = editor.instructions[identifier]
     elements: set[_Buffer] = set()
     for number in numbers:
@@ -64,10 +75,10 @@ def _kept(
         buffer = _buffer(keeper.operand_ids[number], editor.instructions)
         if identifier in originals:
             old = _buffer(originals[identifier].operand_ids[number], originals)
-        elif keeper.opcode == "tuple" and buffer not in elements:
+        elif keeper.opcode == "tuple" and buffer in in_tuples and buffer not in elements:
             old = buffer  # in place of a tuple that had it, too
         else:
-            # What a created update overwrites was a value inside of its fusion.
+            # What a created update overwrites was a value inside of its fusion; another value was in no tuple.
             old = (identifier, (number,))
         elements.add(buffer)
         yield number, buffer, old

@@ -38,7 +38,7 @@ def largest_of_sorted(node: Node, graph: FlatGraph, routine: Routine) -> Match |
             return None
         results[part.proto.tuple_index] = first
         counts.add(cuts[-1][1])
-    if len(counts) != 1 or counts == {length} or node.has_control_predecessors:
+    if len(counts) != 1 or not counts.isdisjoint((0, length)) or node.has_control_predecessors:
         return None
     found = (*ahead, *counts)
     shapes = (row_major(values.shape.element_type, found), row_major("s32", found))

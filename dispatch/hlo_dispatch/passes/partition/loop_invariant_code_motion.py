@@ -126,13 +126,13 @@ class _Hoister:
             RewriteUnsupported: an instruction has a control dependency on one that the values depend on.
         """
         rewriter = ComputationRewriter(self._module, self._graph, self._threads, aliasing=NO_ALIASING)
-        value_ids: list[int] = []
 
         def emit() -> int:
-            value_ids.extend(rewriter.identifier(value) for value in values)
-            return rewriter.near(values[-1]).tuple(value_ids, (), "cloned_values").id
+            identifiers = [rewriter.identifier(value) for value in values]
+            return rewriter.near(values[-1]).tuple(identifiers, (), "cloned_values").id
 
         draft = rewriter.rewrite(emit)
+        value_ids = draft.root.operand_ids[:]  # copies of some, where they must not share a buffer
         draft.keep_reachable_from_root()
         parameters = {i.id for i in draft.parameters()}
         others = [i for i in draft.ordered() if i.id != draft.root_id and i.id not in parameters]
