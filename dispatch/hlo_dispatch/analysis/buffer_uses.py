@@ -36,9 +36,8 @@ class BufferUses:
                 self._parameters.setdefault(proto.parameter_number, set()).add(identifier)
             elif proto.opcode == "get-tuple-element":
                 self._elements.setdefault((proto.operand_ids[0], proto.tuple_index), set()).add(identifier)
-
-        others = (proto for proto in instructions.values() if loops and proto.opcode != "get-tuple-element")
-        self._handed_on = {operand for proto in others for operand in proto.operand_ids[:] if operand in loops}
+        others = [i for i in instructions.values() if i.opcode != "get-tuple-element"] if loops else []
+        self._handed_on = loops.intersection(operand for proto in others for operand in proto.operand_ids[:])
         """Loops whose results something takes as a whole, another loop perhaps, which may overwrite them."""
 
     def definer(self, value: int) -> int:

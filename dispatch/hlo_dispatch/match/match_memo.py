@@ -21,7 +21,7 @@ few equal layers are not to pay for it."""
 MOST_RECORDED = 6
 """Traces of one kind: where that many differ, others will, too."""
 MOST_MISSED = 2 * MOST_RECORDED
-"""Anchor ops of one kind, one after the other, at which every trace is followed in vain."""
+"""Anchor ops of one kind, one after the other, at which no trace is followed to its end."""
 _MOST_KINDS = 20_000
 
 Found = TypeVar("Found")
