@@ -107,6 +107,54 @@ def _layer_norm(j: Any, x: Any, scale: Any, bias: Any) -> Any:
     return (x - mean) * j.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5) * scale + bias
 
 
+# --- tokens that are drawn, as samplers write it: of logits [1, vocabulary] and a seed ---
+
+
+def _logits(n: int) -> tuple[Drawn, ...]:
+    return (Drawn((1, n)), Drawn((2,), "index", 1 << 30))
+
+
+def _drawn(j: Any, logits: Any, seed: Any) -> Any:
+    return j.random.categorical(j.random.wrap_key_data(seed.astype("uint32")), logits)
+
+
+def _drawn_of_50(j: Any, logits: Any, seed: Any) -> Any:
+    values, places = j.lax.top_k(logits, 50)
+    return j.numpy.take_along_axis(places, _drawn(j, values, seed)[:, None], -1)
+
+
+def _drawn_above_the_50th(j: Any, logits: Any, seed: Any) -> Any:
+    least = j.lax.top_k(logits, 50)[0][:, -1:]
+    return _drawn(j, j.numpy.where(logits < least, -np.inf, logits), seed)
+
+
+def _drawn_of_top_p(j: Any, logits: Any, seed: Any) -> Any:
+    """As KerasHub's sampler."""
+    likely, places = j.lax.top_k(j.nn.softmax(logits), logits.shape[-1])
+    kept = j.numpy.roll(j.numpy.cumsum(likely, -1) <= 0.9, 1, -1).at[:, 0].set(True)
+    key, logits = j.random.wrap_key_data(seed.astype("uint32")), j.numpy.log(j.numpy.where(kept, likely, 0.0))
+    place = j.random.categorical(key, logits[..., None], axis=1, shape=(1, 1))
+    return j.numpy.take_along_axis(places, place, -1)
+
+
+def _drawn_of_top_p_in_place(j: Any, logits: Any, seed: Any) -> Any:
+    """As Transformers' warper: what is left out becomes -inf where it was."""
+    values, places = j.lax.top_k(logits, logits.shape[-1])
+    kept = j.numpy.roll(j.numpy.cumsum(j.nn.softmax(values), -1) < 0.9, 1, -1).at[:, 0].set(True)
+    return _drawn(j, j.lax.sort_key_val(places, j.numpy.where(kept, values, -np.inf))[1], seed)
+
+
+def _torch_of_50(t: Any, logits: Any, seed: Any) -> Any:
+    values, places = t.topk(logits, 50)
+    return places.gather(-1, t.multinomial(values.softmax(-1), 1))
+
+
+def _torch_of_top_p(t: Any, logits: Any, seed: Any) -> Any:
+    likely, places = t.sort(logits.softmax(-1), descending=True)
+    likely = likely.masked_fill(likely.cumsum(-1) - likely > 0.9, 0.0)
+    return places.gather(-1, t.multinomial(likely, 1))
+
+
 def _function(
     name: str, operands: Any, jax: Any, torch: Any, numpy: Any = None, dtypes: Any = FLOATS
 ) -> EverydayOperation:
@@ -307,6 +355,24 @@ OPERATIONS = (
         lambda j, x, seed: x + j.random.normal(j.random.wrap_key_data(seed.astype("uint32")), x.shape, "float32"),
         lambda t, x, seed: x + t.randn_like(x),
         lambda x, seed: x + np.random.default_rng(0).standard_normal(x.shape, x.dtype), ("f32",),
+        is_differentiable=False,
+    ),
+    EverydayOperation(
+        "sampling", "a token", _logits, _drawn, lambda t, x, seed: t.multinomial(x.softmax(-1), 1), None, ("f32",),
+        is_differentiable=False,
+    ),
+    EverydayOperation(
+        "sampling", "a token of 50", _logits, _drawn_of_50, _torch_of_50, None, ("f32",), is_differentiable=False,
+    ),
+    EverydayOperation(
+        "sampling", "a token above the 50th", _logits, _drawn_above_the_50th, _torch_of_50, None, ("f32",),
+        is_differentiable=False,
+    ),
+    EverydayOperation(
+        "sampling", "top-p", _logits, _drawn_of_top_p, _torch_of_top_p, None, ("f32",), is_differentiable=False,
+    ),
+    EverydayOperation(
+        "sampling", "top-p in place", _logits, _drawn_of_top_p_in_place, _torch_of_top_p, None, ("f32",),
         is_differentiable=False,
     ),
     EverydayOperation(

@@ -8,7 +8,8 @@
 // 'places_type' says: f32, f64, s32, s64 or u32) go along with their keys; own.sort has none.
 //
 // Keys, and keys of 32 bits above the numbers of their places, are sorted by a vectorized quicksort; others, and on
-// processors without vectors, by their digits. A single long row is sorted on all threads.
+// processors without vectors, by their digits. A single long row is sorted on all threads. Keys that number all places
+// are not compared.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "common/routine.h"
 #include "sorting/keys.h"
 #include "sorting/on_threads.h"
+#include "sorting/permutation.h"
 #include "sorting/quicksort.h"
 #include "sorting/radix.h"
 #include "sorting/rows.h"
@@ -162,6 +164,9 @@ class Sort final : public Routine {
                const Parallel& parallel) const {
     const int64_t columns = shape_.columns, first = row * columns;
     const Bits* keys = static_cast<const Bits*>(buffers.operands[0]) + first;
+    if constexpr (kHasPlaces && sizeof(Bits) == 4) {
+      if (keys_.in_buffers != xla::ffi::F32 && IsPermuted(buffers, first, reinterpret_cast<uint8_t*>(elements))) return;
+    }
     if constexpr (sizeof(Element<Bits>) <= 8) {
       if (is_vectorized_) return SortVectors<Bits>(buffers, row, order, elements, parallel);
     }
@@ -172,6 +177,22 @@ class Sort final : public Routine {
     SortInParallel(elements, elements + columns, columns, false, parallel);
     for_pieces([&](int64_t begin, int64_t end) { Write<Bits>(buffers, row, order, elements, begin, end); });
     Finish<Bits>(buffers, row, order);
+  }
+
+  // Sorts a row whose keys are 0, 1, 2, … in any order, or returns false.
+  bool IsPermuted(const RoutineBuffers& buffers, int64_t first, uint8_t* memory) const {
+    const auto permute = [&](auto width) {
+      using Place = decltype(width);
+      return Permute(static_cast<const uint32_t*>(buffers.operands[0]) + first,
+                     static_cast<const Place*>(buffers.operands[kHasPlaces]) + first, shape_.columns, is_descending_,
+                     memory, static_cast<Place*>(buffers.results[kHasPlaces]) + first);
+    };
+    if (!(places_.bytes == 4 ? permute(uint32_t{}) : permute(uint64_t{}))) return false;
+    auto* keys = static_cast<uint32_t*>(buffers.results[0]) + first;
+    for (int64_t i = 0; i < shape_.columns; ++i) {
+      keys[i] = static_cast<uint32_t>(is_descending_ ? shape_.columns - 1 - i : i);
+    }
+    return true;
   }
 
   template <typename Bits>

@@ -1,10 +1,10 @@
 // hlo_dispatch.own.top_k
 //
-//   largest[row, i] = values[row, p[i]],  places[row, i] = p[i],  i < k
+//   largest[row, i] = values[row, p[skipped + i]],  places[row, i] = p[skipped + i],  i < k - skipped
 //
 // where p sorts the row's values, f32 or f64, from the largest to the smallest, as XLA's TopK does: in the order -NaN,
 // -inf, ..., -0, 0, ..., inf, NaN, and of equal ones the first comes first. Few of a row are found by a bound that
-// rises as it is read, so that most vectors are looked at once and left; with many the row is sorted.
+// rises as it is read, so that most vectors are looked at once and left; with many the row is sorted, f32 by vectors.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -18,6 +18,7 @@
 #include "common/routine.h"
 #include "sorting/above.h"
 #include "sorting/keys.h"
+#include "sorting/quicksort.h"
 #include "sorting/radix.h"
 #include "sorting/rows.h"
 
@@ -25,7 +26,7 @@ namespace hlo_dispatch::sorting {
 
 namespace {
 
-// With more of a row than one of so many, all of it is sorted by digits: an estimate.
+// With more of a row than one of so many, all of it is sorted: an estimate.
 constexpr int64_t kFewest = 16;
 // Found elements that are kept before those that cannot be among the result are dropped: an estimate, too.
 constexpr int64_t kLeastKept = 256;
@@ -48,29 +49,37 @@ class TopK final : public Routine {
  public:
   TopK(const Provider&, const Attributes& attributes)
       : shape_(ReadRows(attributes, "values")),
-        search_(ForThisProcessor(plain::kSearch, avx2::kSearch, avx512::kSearch)) {
+        search_(ForThisProcessor(plain::kSearch, avx2::kSearch, avx512::kSearch)),
+        quicksort_(ForThisProcessor(plain::kQuicksort, avx2::kQuicksort, avx512::kQuicksort)) {
     const std::string type = attributes.Text("type");
     if (type != "f32" && type != "f64") Unsupported("attribute 'type': expected f32 or f64, got " + type);
     is_double_ = type == "f64";
     std::vector<int64_t> dims = attributes.Integers("largest_dims");
     if (dims.size() != shape_.dims.size()) Invalid("attribute 'largest_dims': expected as many as values have");
-    k_ = dims.back();
-    if (k_ < 1 || k_ > shape_.columns) {
-      Invalid("attribute 'largest_dims': expected 1 to " + std::to_string(shape_.columns) + " of a row, got " +
-              std::to_string(k_));
+    skipped_ = attributes.Has("skipped") ? attributes.Integer("skipped") : 0;
+    if (skipped_ < 0 || skipped_ >= shape_.columns) {
+      Invalid("attribute 'skipped': expected less than " + std::to_string(shape_.columns) + " of a row, got " +
+              std::to_string(skipped_));
     }
+    found_ = dims.back();
+    if (found_ < 1 || found_ > shape_.columns - skipped_) {
+      Invalid("attribute 'largest_dims': expected 1 to " + std::to_string(shape_.columns - skipped_) +
+              " of a row, got " + std::to_string(found_));
+    }
+    k_ = skipped_ + found_;
     std::vector<int64_t> expected = shape_.dims;
-    expected.back() = k_;
+    expected.back() = found_;
     for (const char* role : {"largest", "places"}) CheckRows(attributes, role, expected);
     const auto in_buffers = is_double_ ? xla::ffi::F64 : xla::ffi::F32;
-    const int64_t bytes = is_double_ ? sizeof(double) : sizeof(float), found = shape_.rows * k_;
+    const int64_t bytes = is_double_ ? sizeof(double) : sizeof(float), found = shape_.rows * found_;
     operands_ = {{"values", in_buffers, Bytes(shape_.rows * shape_.columns, bytes, "attribute 'values_dims'")}};
     results_ = {{"largest", in_buffers, found * bytes},
                 {"places", xla::ffi::S32, found * static_cast<int64_t>(sizeof(int32_t))}};
   }
 
   std::string implementation() const override {
-    return IsSelected() ? std::string("selection:") + search_.name : "radix_sort";
+    if (IsSelected()) return std::string("selection:") + search_.name;
+    return !is_double_ && quicksort_.of64.sort != nullptr ? std::string("quicksort:") + quicksort_.name : "radix_sort";
   }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
@@ -98,14 +107,30 @@ class TopK final : public Routine {
           Select(from, found);
         } else {
           for (int64_t i = 0; i < shape_.columns; ++i) found[i] = Number(from, i);
-          SortByDigits(found.data(), spare.data(), shape_.columns, false);
+          SortAll(found, spare);
         }
-        for (int64_t i = 0; i < k_; ++i) {
-          largest[row * k_ + i] = BitsOfElement<Bits>(found[i]);
-          places[row * k_ + i] = static_cast<int32_t>(static_cast<uint32_t>(found[i]));
+        for (int64_t i = 0; i < found_; ++i) {
+          const Numbered<Bits> element = found[skipped_ + i];
+          largest[row * found_ + i] = BitsOfElement<Bits>(element);
+          places[row * found_ + i] = static_cast<int32_t>(static_cast<uint32_t>(element));
         }
       }
     });
+  }
+
+  void SortAll(std::vector<Wide>& found, std::vector<Wide>& spare) const {
+    SortByDigits(found.data(), spare.data(), shape_.columns, false);
+  }
+  void SortAll(std::vector<uint64_t>& found, std::vector<uint64_t>& spare) const {
+    if (quicksort_.of64.sort == nullptr) return SortByDigits(found.data(), spare.data(), shape_.columns, false);
+    // It orders signed numbers.
+    const auto flip = [&](int64_t count) {
+      for (int64_t i = 0; i < count; ++i) found[i] ^= kSignOf<uint64_t>;
+    };
+    flip(shape_.columns);
+    quicksort_.of64.sort(reinterpret_cast<int64_t*>(found.data()), reinterpret_cast<int64_t*>(spare.data()),
+                         shape_.columns, false);
+    flip(k_);
   }
 
   // The first k in order.
@@ -138,9 +163,10 @@ class TopK final : public Routine {
   }
 
   Rows shape_;
-  int64_t k_ = 0;
+  int64_t skipped_ = 0, found_ = 0, k_ = 0;
   bool is_double_ = false;
   const Search& search_;
+  const Quicksort& quicksort_;
 };
 
 const Family<TopK, kOwnEverywhere> family("top_k");

@@ -193,6 +193,34 @@ def test_a_permutation() -> None:
     np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda order: order,
+        lambda order: np.where(order == len(order) - 1, 0, order),
+        lambda order: np.where(order == 7, len(order), order),
+        lambda order: order - 1,
+    ],
+    ids=["all", "one twice", "one too large", "one below"],
+)
+@pytest.mark.parametrize("size", [1, 5, 64, 4099, 70_000])
+@pytest.mark.parametrize("along", ["float32", "float64", "int32"])
+def test_the_inverse_of_a_permutation(changed, size: int, along: str) -> None:
+    """Keys that number all places, or all but one."""
+    order = np.stack([changed(RNG.permutation(size)) for _ in range(3)])
+    with jax.enable_x64(True):
+        values = jnp.asarray(RNG.standard_normal((3, size)) * 99, along)
+
+        def program(order: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
+            unsigned = jax.lax.sort((order.astype("uint32"), values), num_keys=1)
+            return *in_pairs(order, values), *(jnp.flip(-array.astype("float64"), -1) for array in unsigned)
+
+        found = run_both(program, jnp.asarray(order, "int32"), values)
+    assert found.text.count("own.sort_with_places") == (2 if size > 1 else 0)
+    for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(dispatched, stock)
+
+
 def test_the_heuristic_leaves_few_short_rows() -> None:
     for dims, calls in (((2, 500), 0), ((16, 20), 0), ((64, 100), 1), ((2, 32_000), 1)):
         assert run_both(lambda x: jnp.sort(x, -1), keys(*dims), policy="heuristic").calls == calls

@@ -51,6 +51,25 @@ def test_rows_of_f64(dims: tuple[int, ...], count: int) -> None:
             np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
 
 
+@pytest.mark.parametrize(
+    ("dims", "count"), [((1, 32_000), 50), ((3, 257), 1), ((2, 3, 500), 17), ((33,), 32), ((2, 4100), 300)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_last_of_the_largest_alone(dims: tuple[int, ...], count: int, dtype: str) -> None:
+    """A slice behind the largest: XLA then sorts whole rows, of f32, too."""
+
+    def program(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        values, _ = jax.lax.top_k(x, count)
+        return jnp.where(x < values[..., -1:], -jnp.inf, x), x - jax.lax.top_k(-x, count)[0][..., count // 2 :][..., :1]
+
+    with jax.enable_x64(dtype == "float64"):
+        found = run_both(program, jnp.asarray(keys(*dims), dtype))
+    assert found.text.count(CALL) == 2
+    assert "own.sort" not in found.text
+    for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
+
+
 def test_a_sort_of_which_more_is_used_stays_one() -> None:
     def program(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         values, places = jax.lax.top_k(x, x.shape[-1])
