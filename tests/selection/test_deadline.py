@@ -13,6 +13,7 @@ from hlo_dispatch.autotune import tuner as tuner_module
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare import comparison, measure
 from hlo_dispatch.autotune.compare.timing import fewest_calls, interleaved
+from hlo_dispatch.autotune.progress import ProgressLine
 from hlo_dispatch.autotune.run import watchdog
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.time_estimate import TimeEstimate
@@ -162,6 +163,11 @@ def test_two_compiles_finish_what_takes_three_budgets(
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", str(budget))
     measured_pipeline._given_up.clear()
     spent: list[float] = []
+    said: list[float] = []
+
+    def say(self, what: str, done: int, count: int, left: float) -> None:
+        if what and len(said) == len(spent):
+            said.append(left)
 
     def slow(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measurement:
         deadline.demand(2.0)
@@ -178,6 +184,7 @@ def test_two_compiles_finish_what_takes_three_budgets(
 
     monkeypatch.setattr(tuner_module, "measure", slow)
     monkeypatch.setattr(whole_program_trial, "compare", compare)
+    monkeypatch.setattr(ProgressLine, "__call__", say)
     try:
         for _ in range(3):
             begin = clock.now
@@ -188,6 +195,8 @@ def test_two_compiles_finish_what_takes_three_budgets(
     assert budget / 2 < spent[0] <= budget + 1.0
     assert budget < spent[1] <= tuner_module.RESUMED_BUDGETS * budget
     assert spent[2] == 0
+    # The time reserved for the whole-program trial is part of the limit that a user reads.
+    assert said == pytest.approx([budget, tuner_module.RESUMED_BUDGETS * budget], abs=0.1)
 
 
 def test_a_program_that_compiles_slowly_leaves_time_for_its_regions(

@@ -170,11 +170,12 @@ class Tuner:
         newly_known = done = 0
         try:
             for region in todo:
-                remaining = self.remaining_seconds() - self._reserved
-                if remaining <= 0:
+                remaining = self.remaining_seconds()
+                if remaining <= self._reserved:
                     break
                 if not done:
                     self.prepare()
+                # The whole-program trial spends what is reserved for it: a compile takes all of this.
                 self.step(region.default.candidate.match.formula, done, len(todo), remaining)
                 newly_known += self._lookup_or_measure(region, support_query)
                 done += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.convolution_spec import DIRECT_CONVOLUTION_KERNEL
 from hlo_dispatch.match.equal_matches import once_for_equal_matches
@@ -30,6 +31,10 @@ SMALLEST_OTHER_CONVOLUTION = 30_000
 SMALLEST_POOLING = 150_000
 MIN_READS_PER_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
+# One row times a matrix in half precision, which XLA widens to f32 in a pass of its own, or multiplies element by
+# element: 1.5 times as fast in oneDNN and more from here on (`python -m bench.fit --context 5
+# --only SMALLEST_HALF_GEMV`).
+SMALLEST_HALF_GEMV = 65_536
 # In a small call one row times transposed weights takes XLA 1 to 4 ns for each multiply-add; one row times other
 # weights takes no longer than a kernel, whose call undoes the small call (one row through an LSTM in a scan, 32 to 512
 # numbers wide, jax 0.12.0.1).
@@ -115,7 +120,7 @@ def is_small(match: Match) -> bool:
     opcode, arithmetic = match.anchor.node.opcode, match.anchor.multiply_adds
     if opcode == "convolution":
         return arithmetic < (SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION)
-    return opcode != "dot" or arithmetic < SMALLEST_DOT
+    return opcode != "dot" or arithmetic < _smallest_product(match)
 
 
 def is_slow_in_small_call(match: Match) -> bool:
@@ -189,18 +194,29 @@ def _is_plain(match: Match) -> bool:
 
 def _product(match: Match, machine: Machine) -> tuple[bool, str]:
     arithmetic = match.anchor.multiply_adds
-    if arithmetic < SMALLEST_DOT:
+    if arithmetic < _smallest_product(match):
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     if match.anchor.source.element_type in INTEGER_TYPES:
         return True, "oneDNN adds up four products of eight bits at once, and what follows costs no pass of its own"
     return _product_of_numbers(match, machine)
 
 
+def _smallest_product(match: Match) -> int:
+    """Multiply-adds of the smallest product that pays for a call."""
+    anchor = match.anchor
+    is_half = anchor.source.element_type in HALF_TYPES
+    return SMALLEST_HALF_GEMV if is_half and _is_matrix_vector(anchor) else SMALLEST_DOT
+
+
+def _is_matrix_vector(anchor: Anchor) -> bool:
+    return min(size for size, _ in anchor.destination[-2:]) == 1
+
+
 def _product_of_numbers(match: Match, machine: Machine) -> tuple[bool, str]:
     anchor = match.anchor
     arithmetic = anchor.multiply_adds
-    (rows, _), (columns, _) = anchor.destination[-2:]
-    is_vector = min(rows, columns) == 1
+    rows, _ = anchor.destination[-2]
+    is_vector = _is_matrix_vector(anchor)
     if match.kernel == GEMV_KERNEL:
         return True, "one row takes as long as its weights take to be read, which the kernel does once, as they lie"
     costly = _costly_activations(match)
@@ -208,7 +224,7 @@ def _product_of_numbers(match: Match, machine: Machine) -> tuple[bool, str]:
     if half and not machine.has_bf16_arithmetic:
         return False, f"this CPU has no {half} arithmetic: XLA's f32 product is as good"
     if half and is_vector:
-        return True, f"{half} matrix-vector products are 3 to 20 times faster in oneDNN"
+        return True, f"{half} matrix-vector products are 1.5 to 20 times faster in oneDNN"
     if _reads_weights_with_strides(anchor):
         return True, "XLA reads transposed weights with strides; oneDNN is 10 times faster"
     if half and anchor.node.operands[0].shape.element_type == "f32":
