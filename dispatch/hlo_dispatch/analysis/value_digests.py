@@ -23,8 +23,14 @@ Digest = bytes | tuple["Digest", ...]
 class ValueDigests:
     """Digests of the values of one module."""
 
-    def __init__(self, module: Module) -> None:
-        self._module = module
+    def __init__(
+        self, module: Module, content_of: Callable[[InstructionProto], bytes | None] = lambda instruction: None
+    ) -> None:
+        """
+        Args:
+            content_of: what determines an instruction's value besides its operands; None: all that it says.
+        """
+        self._module, self._content_of = module, content_of
         self._contents: dict[tuple[int, int], bytes] = {}
         """By the ids of computation and instruction."""
 
@@ -74,12 +80,17 @@ class ValueDigests:
     def _content(self, computation: int, instruction: InstructionProto) -> bytes:
         key = computation, instruction.id
         if key not in self._contents:
-            copy = InstructionProto()
-            copy.CopyFrom(instruction)
-            for field in _PLACE:
-                copy.ClearField(field)
-            self._contents[key] = copy.SerializeToString(deterministic=True)
+            found = self._content_of(instruction)
+            self._contents[key] = _whole_content(instruction) if found is None else found
         return self._contents[key]
+
+
+def _whole_content(instruction: InstructionProto) -> bytes:
+    copy = InstructionProto()
+    copy.CopyFrom(instruction)
+    for field in _PLACE:
+        copy.ClearField(field)
+    return copy.SerializeToString(deterministic=True)
 
 
 def _shape(instruction: InstructionProto) -> bytes:

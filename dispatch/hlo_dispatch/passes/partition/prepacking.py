@@ -25,7 +25,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.vendor.prepacking import PrepackedCall, can_prepack, prepacked_call
+from hlo_dispatch.vendor.prepacking import PrepackedCall, can_prepack, prepack_targets, prepacked_call
 
 _WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
 """Prefixes of the names of the weights' attributes."""
@@ -140,8 +140,7 @@ class _Prepacker:
         """Id of the prepacked weights of one kernel call."""
         prepacked_call = request.prepacked_call
         weights, of = request.call.operands[request.number], request.slice
-        layout = {n: prepacked_call.call[n] for n in sorted(prepacked_call.call) if n.startswith(_WEIGHTS_ATTRIBUTES)}
-        key = (weights, 0 if of is None else of.count, Attributes(layout).text)
+        key = (weights, 0 if of is None else of.count, _layout(prepacked_call.call))
         if key not in self._prepacked_by_key:
             builder = self._editor.before(consumer)
             stem = f"{self._editor.instructions[consumer].name}.pack"
@@ -169,6 +168,21 @@ class _Prepacker:
         stack = builder.concatenate(parts, row_major("u8", (of.count * padded(size),)))
         self.names.add(stack.name)
         return stack
+
+
+def prepacked_content(instruction: InstructionProto) -> bytes | None:
+    """What determines the value of a prepack call besides the weights: their layout; None: it is no prepack call.
+
+    The call also describes its consumer, whose number of rows is another in a prompt of another length.
+    """
+    if instruction.custom_call_target not in prepack_targets():
+        return None
+    return f"{instruction.custom_call_target} {_layout(KernelCall.read(instruction).attributes)}".encode()
+
+
+def _layout(attributes: Mapping[str, Any]) -> str:
+    """The attributes of a consumer that determine the layout of its prepacked weights."""
+    return Attributes({n: attributes[n] for n in sorted(attributes) if n.startswith(_WEIGHTS_ATTRIBUTES)}).text
 
 
 def _emit_prepack(

@@ -23,6 +23,7 @@ from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.ir.verify import verify
+from hlo_dispatch.passes.partition.prepacking import prepacked_content
 
 MAX_STAGES = 8
 """Each stage of a structure of its own is compiled separately, so more of them take longer. Where more are different,
@@ -62,7 +63,7 @@ class PrologueGraph:
         self._places = {identifier: place for place, identifier in enumerate(self._instructions)}
         root = self._instructions[self._module.entry.root_id]
         self._results = [root.id] if len(split.preprocessed) == 1 else root.operand_ids[:]
-        self._digests = ValueDigests(self._module)
+        self._digests = ValueDigests(self._module, prepacked_content)
 
     def value_digests(self, name_of: Callable[[int], str]) -> list[bytes]:
         """Digest of each preprocessed value, which is equal for equal values of equal parameters.
