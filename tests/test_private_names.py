@@ -35,6 +35,7 @@ READ = {
     "selection/measured_programs.py": {"_given_up", "_knowledge"},
     "selection/test_deadline.py": {"_given_up"},
     "selection/test_region.py": {"_graph"},
+    "unit/test_fork_safe_lock.py": {"_exit"},  # Python's
     "unit/test_large_pages.py": {"_page_bytes", "_whole_pages"},
     "unit/test_report_text.py": {"_repr_html_"},  # IPython's name, public
     "warm_server.py": {"_exit", "_run_exitfuncs", "_shutdown"},  # Python's

@@ -1,6 +1,6 @@
 """The native module (kernels/python/module.cc): vendor kernels behind XLA's typed FFI."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from os import PathLike
 from typing import Any
@@ -126,12 +126,14 @@ def leaf_check(
     named: tuple[Any, ...],
     types: tuple[type[Any], ...],
     is_deleted: Callable[[Any], bool],
+    flatten: Callable[[Any], tuple[Iterable[Any], Any] | None],
     /,
 ) -> object:
     """What `checked_leaves` compares arguments with; automatic_freezing/leaf_check.py describes them.
 
     Args:
-        types: of which leaves may be that may be any object.
+        types: of which leaves may be that may be any object; the caller holds them.
+        flatten: the children and the metadata of a registered node.
     """
 
 def checked_leaves(check: object, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> list[Any] | None:

@@ -12,10 +12,21 @@ namespace {
 
 constexpr char kLeafCheck[] = "hlo_dispatch leaf check";
 
-// Objects are compared with addresses that are never read: whoever calls knows whether those objects live.
+// What a walk has found: references, since a registered node's flattening may drop what the arguments hold.
+struct Found {
+  std::vector<Owned> leaves;
+  std::vector<PyObject*> expected;
+};
+
+struct Leaves {
+  std::vector<PyTypeObject*> types;
+  Owned is_deleted, flatten;
+};
+
+// Objects are compared with addresses: whoever calls knows whether those objects live.
 class Node {
  public:
-  enum class Kind { kLeaf, kStatic, kNone, kList, kTuple, kDict };
+  enum class Kind { kLeaf, kStatic, kNone, kList, kTuple, kDict, kRegistered };
 
   explicit Node(PyObject* description) {
     PyObject* kind = Item(description, 0);
@@ -35,6 +46,11 @@ class Node {
       for (Py_ssize_t i = 0; i < PyTuple_Size(keys); ++i) keys_.emplace_back(Py_NewRef(Item(keys, i)));
       AddChildren(Item(description, 2));
       if (keys_.size() != children_.size()) throw std::runtime_error("a dict has as many keys as values");
+    } else if (name == "registered") {
+      kind_ = Kind::kRegistered;
+      type_ = Address(Item(description, 1));
+      expected_ = Address(Item(description, 2));
+      AddChildren(Item(description, 3));
     } else if (name == "list" || name == "tuple") {
       kind_ = name == "list" ? Kind::kList : Kind::kTuple;
       AddChildren(Item(description, 1));
@@ -51,30 +67,30 @@ class Node {
     return count;
   }
 
-  // Whether an object is what is described; stores its leaves, borrowed.
-  bool Find(PyObject* object, const std::vector<PyTypeObject*>& types, std::vector<PyObject*>* leaves,
-            std::vector<PyObject*>* expected) const {
+  // Whether an object is what is described; stores its leaves.
+  bool Find(PyObject* object, const Leaves& known, Found* found) const {
     switch (kind_) {
       case Kind::kLeaf:
         if (expected_ != nullptr) {
           if (object != expected_) return false;
-          expected->push_back(object);
-        } else if (!IsOneOf(types, Py_TYPE(object))) {
+          found->expected.push_back(object);
+        } else if (!IsOneOf(known.types, Py_TYPE(object))) {
           return false;
         }
-        leaves->at(static_cast<size_t>(number_)) = object;
+        found->leaves.at(static_cast<size_t>(number_)).reset(Py_NewRef(object));
         return true;
       case Kind::kStatic:
         return object == expected_;
       case Kind::kNone:
         return object == Py_None;
       case Kind::kList:
-        return Py_TYPE(object) == &PyList_Type && FindAll<PyList_Size, PyList_GetItem>(object, types, leaves, expected);
+        return Py_TYPE(object) == &PyList_Type && FindAll<PyList_Size, PyList_GetItem>(object, known, found);
       case Kind::kTuple:
-        return Py_TYPE(object) == &PyTuple_Type &&
-               FindAll<PyTuple_Size, PyTuple_GetItem>(object, types, leaves, expected);
+        return Py_TYPE(object) == &PyTuple_Type && FindAll<PyTuple_Size, PyTuple_GetItem>(object, known, found);
       case Kind::kDict:
-        return Py_TYPE(object) == &PyDict_Type && FindInDict(object, types, leaves, expected);
+        return Py_TYPE(object) == &PyDict_Type && FindInDict(object, known, found);
+      case Kind::kRegistered:
+        return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type_ && FindInRegistered(object, known, found);
     }
     return false;
   }
@@ -100,38 +116,51 @@ class Node {
   }
 
   template <Py_ssize_t (*size)(PyObject*), PyObject* (*get)(PyObject*, Py_ssize_t)>
-  bool FindAll(PyObject* object, const std::vector<PyTypeObject*>& types, std::vector<PyObject*>* leaves,
-               std::vector<PyObject*>* expected) const {
-    const Py_ssize_t count = size(object);
-    if (count != static_cast<Py_ssize_t>(children_.size())) return false;
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      if (!children_[static_cast<size_t>(i)].Find(get(object, i), types, leaves, expected)) return false;
+  bool FindAll(PyObject* object, const Leaves& known, Found* found) const {
+    if (size(object) != static_cast<Py_ssize_t>(children_.size())) return false;
+    for (size_t i = 0; i < children_.size(); ++i) {
+      PyObject* item = get(object, static_cast<Py_ssize_t>(i));
+      if (item == nullptr) throw PythonError();  // a list that became shorter meanwhile
+      const Owned held(Py_NewRef(item));
+      if (!children_[i].Find(item, known, found)) return false;
     }
     return true;
   }
 
-  bool FindInDict(PyObject* object, const std::vector<PyTypeObject*>& types, std::vector<PyObject*>* leaves,
-                  std::vector<PyObject*>* expected) const {
+  bool FindInDict(PyObject* object, const Leaves& known, Found* found) const {
     if (PyDict_Size(object) != static_cast<Py_ssize_t>(children_.size())) return false;
     for (size_t i = 0; i < children_.size(); ++i) {
       PyObject* value = PyDict_GetItemWithError(object, keys_[i].get());
       if (value == nullptr && PyErr_Occurred() != nullptr) throw PythonError();
-      if (value == nullptr || !children_[i].Find(value, types, leaves, expected)) return false;
+      if (value == nullptr) return false;
+      const Owned held(Py_NewRef(value));
+      if (!children_[i].Find(value, known, found)) return false;
     }
     return true;
   }
 
+  // Flattens the node as JAX does, and compares its metadata as JAX does.
+  bool FindInRegistered(PyObject* object, const Leaves& known, Found* found) const {
+    const Owned flat = Checked(PyObject_CallFunctionObjArgs(known.flatten.get(), object, nullptr));
+    if (PyTuple_Check(flat.get()) == 0 || PyTuple_Size(flat.get()) != 2) return false;
+    const int is_other = PyObject_RichCompareBool(expected_, PyTuple_GetItem(flat.get(), 1), Py_NE);
+    if (is_other < 0) throw PythonError();
+    if (is_other != 0) return false;
+    const Owned children = Checked(PySequence_Tuple(PyTuple_GetItem(flat.get(), 0)));
+    return FindAll<PyTuple_Size, PyTuple_GetItem>(children.get(), known, found);
+  }
+
   Kind kind_ = Kind::kNone;
   Py_ssize_t number_ = 0;
-  const PyObject* expected_ = nullptr;
+  PyObject* type_ = nullptr;
+  PyObject* expected_ = nullptr;
   std::vector<Owned> keys_;
   std::vector<Node> children_;
 };
 
 struct Checker {
   Node positional, named;
-  std::vector<PyTypeObject*> types;
-  Owned held_types, is_deleted;
+  Leaves known;
   size_t count;
 };
 
@@ -143,26 +172,28 @@ Checker* CheckerOf(PyObject* capsule) {
 
 void Free(PyObject* capsule) { delete static_cast<Checker*>(PyCapsule_GetPointer(capsule, kLeafCheck)); }
 
-// A list of objects; none of them goes while it is made.
-Owned List(const std::vector<PyObject*>& objects) {
-  Owned list = Checked(PyList_New(static_cast<Py_ssize_t>(objects.size())));
-  for (size_t i = 0; i < objects.size(); ++i) {
-    PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(objects[i]));
+// Whether the arguments are those that are described; false, too, where a node's own code raises.
+bool IsFound(const Checker& checker, PyObject* positional, PyObject* named, Found* found) {
+  try {
+    return checker.positional.Find(positional, checker.known, found) && checker.named.Find(named, checker.known, found);
+  } catch (const PythonError&) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw;  // KeyboardInterrupt
+    PyErr_Clear();                                            // JAX raises it, too
+    return false;
   }
-  return list;
 }
 
 }  // namespace
 
 Owned LeafCheck(PyObject* arguments) {
-  PyObject *positional = nullptr, *named = nullptr, *types = nullptr, *is_deleted = nullptr;
-  if (!PyArg_ParseTuple(arguments, "OOO!O", &positional, &named, &PyTuple_Type, &types, &is_deleted)) {
+  PyObject *positional = nullptr, *named = nullptr, *types = nullptr, *is_deleted = nullptr, *flatten = nullptr;
+  if (!PyArg_ParseTuple(arguments, "OOO!OO", &positional, &named, &PyTuple_Type, &types, &is_deleted, &flatten)) {
     throw PythonError();
   }
   std::unique_ptr<Checker> made(
-      new Checker{Node(positional), Node(named), {}, Owned(Py_NewRef(types)), Owned(Py_NewRef(is_deleted)), 0});
+      new Checker{Node(positional), Node(named), {{}, Owned(Py_NewRef(is_deleted)), Owned(Py_NewRef(flatten))}, 0});
   for (Py_ssize_t i = 0; i < PyTuple_Size(types); ++i) {
-    made->types.push_back(reinterpret_cast<PyTypeObject*>(PyTuple_GetItem(types, i)));
+    made->known.types.push_back(reinterpret_cast<PyTypeObject*>(PyTuple_GetItem(types, i)));
   }
   made->count = made->positional.CountLeaves() + made->named.CountLeaves();
   Owned capsule = Checked(PyCapsule_New(made.get(), kLeafCheck, Free));
@@ -174,16 +205,16 @@ Owned CheckedLeaves(PyObject* arguments) {
   PyObject *capsule = nullptr, *positional = nullptr, *named = nullptr;
   if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &positional, &named)) throw PythonError();
   const Checker& checker = *CheckerOf(capsule);
-  std::vector<PyObject*> leaves(checker.count), expected;
-  expected.reserve(checker.count);
-  if (!checker.positional.Find(positional, checker.types, &leaves, &expected) ||
-      !checker.named.Find(named, checker.types, &leaves, &expected)) {
-    return Owned(Py_NewRef(Py_None));
+  Found found;
+  found.leaves.resize(checker.count);
+  found.expected.reserve(checker.count);
+  if (!IsFound(checker, positional, named, &found)) return Owned(Py_NewRef(Py_None));
+  Owned list = Checked(PyList_New(static_cast<Py_ssize_t>(checker.count)));
+  for (size_t i = 0; i < checker.count; ++i) {
+    PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), found.leaves[i].release());
   }
-  // Other code may run from here on, and drop what the arguments hold.
-  Owned list = List(leaves);
-  for (PyObject* leaf : expected) {
-    const Owned deleted = Checked(PyObject_CallFunctionObjArgs(checker.is_deleted.get(), leaf, nullptr));
+  for (PyObject* leaf : found.expected) {
+    const Owned deleted = Checked(PyObject_CallFunctionObjArgs(checker.known.is_deleted.get(), leaf, nullptr));
     if (deleted.get() != Py_False) return Owned(Py_NewRef(Py_None));
   }
   return list;

@@ -6,11 +6,13 @@
 
 namespace hlo_dispatch::python {
 
-// (description of the tuple of positional arguments, that of the dict of the others, types of leaves, is_deleted) → a
-// capsule for `CheckedLeaves`. A description is one of
+// (description of the tuple of positional arguments, that of the dict of the others, types of leaves, is_deleted,
+// flatten_one_level of JAX's registry) → a capsule for `CheckedLeaves`. A description is one of
 //   ("leaf", number, id of the object that it has to be, or 0),
 //   ("static", id of the object that it has to be),
-//   ("none",), ("list", descriptions), ("tuple", descriptions), ("dict", keys, descriptions).
+//   ("none",), ("list", descriptions), ("tuple", descriptions), ("dict", keys, descriptions),
+//   ("registered", id of the type, id of the metadata, descriptions): what `flatten_one_level` takes apart.
+// The capsule holds neither the types nor what is given by its id; the caller does.
 Owned LeafCheck(PyObject* arguments);
 
 // (capsule, positional arguments, others) → the list of leaves, or None where something is different or `is_deleted`.

@@ -316,7 +316,7 @@ PyMethodDef methods[] = {
     {"region_structure", Python<RegionStructure>, METH_VARARGS,
      "region_structure(entry, nodes, scalar_constant) -> a key of the function that they compute"},
     {"leaf_check", Python<LeafCheck>, METH_VARARGS,
-     "leaf_check(positional, named, types, is_deleted) -> what checked_leaves compares arguments with."},
+     "leaf_check(positional, named, types, is_deleted, flatten) -> what checked_leaves compares arguments with."},
     {"checked_leaves", Python<CheckedLeaves>, METH_VARARGS,
      "checked_leaves(check, args, kwargs) -> the list of their leaves, or None where they are others."},
     {"library_path", Python<LibraryPath>, METH_NOARGS,

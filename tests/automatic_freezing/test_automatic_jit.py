@@ -353,14 +353,16 @@ def test_the_trial_decides(wins: bool) -> None:
         return True
 
     services = replace(SERVICES, samples=2, clock=clock, when_ready=when_ready)
-    function, p = jitted(layer, services), weights()
+    p = weights()
+    twice = {**p, "w": 2 * p["w"]}
+    function = jitted(lambda p, x: layer({**p, "w": 2 * p["w"]}, x), services)
     for number in range(12):
-        check(function, p, inputs(number))
+        np.testing.assert_allclose(function(p, inputs(number)), expected(twice, inputs(number)), rtol=2e-5, atol=5e-5)
     assert is_frozen(function) == wins
     assert len(sides) == 6, "each side once without counting, and twice"
     (site,) = function.sites
     assert ("instead of" in overview.sentence(site)) == wins
-    assert wins or "plain program is faster" in site.refusal
+    assert wins or "plain program is faster" in overview.sentence(site)
 
 
 def test_now_and_never(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,13 @@ def test_the_slower_one_loses_and_a_tie_is_lost() -> None:
     assert equal.is_faster is False
 
 
+def test_a_gain_that_may_be_noise_is_none() -> None:
+    little, more = CallTrial(1), CallTrial(1)
+    run(little, [1.0, 1.0], [1.0, 0.99])
+    run(more, [1.0, 1.0], [1.0, 0.97])
+    assert (little.is_faster, more.is_faster) == (False, True)
+
+
 def test_times_that_overlap_are_no_answer_yet() -> None:
     """A machine that is busy in half of the calls of both sides, at first in those of the faster one."""
     trial = CallTrial(5)

@@ -33,6 +33,11 @@ def layer(p: dict[str, Any], x: Any) -> Any:
     return jnp.tanh(x @ p["w"] + p["b"])
 
 
+def doubled(p: dict[str, Any], x: Any) -> Any:
+    """A layer of which something can be computed ahead."""
+    return layer({**p, "w": p["w"] + p["w"]}, x)
+
+
 def inputs(number: int, rows: int = 3) -> jax.Array:
     return jnp.cos(number + jnp.arange(rows * 2 * WIDTH, dtype="float32")).reshape(rows, 2 * WIDTH)
 
@@ -201,9 +206,9 @@ def test_without_a_thread_calls_go_on() -> None:
         assert not is_frozen(function)
         assert not function.sites[0].preparation.is_running
         assert "no thread" in overview.sentence(function.sites[0])
-    function = jitted(layer, replace(SERVICES, samples=1, when_ready=lambda results, done: False))
+    function = jitted(doubled, replace(SERVICES, samples=1, when_ready=lambda results, done: False))
     for number in range(8):
-        check(function, p, inputs(number))
+        check(function, p, inputs(number), doubled)
     (untimed,) = function.sites[0].preparation.trials.values()
     assert untimed.seconds == (None, None)
     assert untimed.begin().is_counted, "and no call waits for another"
@@ -213,9 +218,9 @@ def test_results_that_never_become_ready_do_not_hold_calls_up(monkeypatch: pytes
     monkeypatch.setattr(trial, "FIRST_WAIT", 0.0)
     p, waiting = weights(), Later()
     services = replace(SERVICES, samples=1, when_ready=lambda results, done: waiting(lambda: done(True)))
-    function = jitted(layer, services)
+    function = jitted(doubled, services)
     for number in range(40):
-        check(function, p, inputs(number))
+        check(function, p, inputs(number), doubled)
     assert 24 <= len(waiting.jobs) < 35
     waiting.run()
     assert not is_frozen(function)

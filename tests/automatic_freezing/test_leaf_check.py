@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
-from collections import OrderedDict, namedtuple
+import weakref
+from collections import OrderedDict, defaultdict, namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,6 +19,39 @@ from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
 from hlo_dispatch.automatic_freezing.leaf_check import leaf_check
 
 Pair = namedtuple("Pair", "a b")
+Point = namedtuple("Point", "a b")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Data:
+    a: Any
+    b: Any
+    name: str = dataclasses.field(metadata={"static": True}, default="data")
+
+
+class Backwards(Pair):
+    """A named tuple that JAX does not take for one: it is registered."""
+
+
+jax.tree_util.register_pytree_node(Backwards, lambda pair: ((pair.b,), pair.a), lambda a, b: Backwards(a, *b))
+
+
+class Node:
+    """Flattened by what a test says."""
+
+    flatten: Callable[[Node], tuple[Any, Any]]
+
+    def __init__(self, *children: Any, metadata: Any = None) -> None:
+        self.children, self.metadata = children, metadata
+
+
+jax.tree_util.register_pytree_node(Node, lambda node: Node.flatten(node), lambda _, children: Node(*children))
+
+
+@pytest.fixture(autouse=True)
+def _usual_flattening() -> None:
+    Node.flatten = lambda node: (iter(node.children), node.metadata)
 
 
 def made(args: tuple[Any, ...], kwargs: dict[str, Any], static: tuple[int, ...], **options: Any) -> Any:
@@ -84,12 +120,122 @@ def test_static_arguments_are_compared() -> None:
     assert check((kind, p), {}) is None
 
 
+def nodes() -> dict[str, Any]:
+    a, b = array(), array()
+    return {
+        "named": Pair(a, [b, None]),
+        "ordered": OrderedDict(z=a, c=b),
+        "default": defaultdict(list, z=a, c=b),
+        "data": Data(a, (b,), "x"),
+        "backwards": Backwards("text", b),
+        "node": Node(a, {"c": b}, metadata=("x", 1)),
+        "keys": {(1, 2): a, (0, 3): b},
+        "truths": {True: a, False: b},
+    }
+
+
+def test_registered_nodes_are_found_in_jax_s_order() -> None:
+    p = nodes()
+    leaves = jax.tree.leaves(p)
+    check, _ = made((p, array()), {}, tuple(range(len(leaves))))
+    found = check((p, array()), {})
+    assert [id(leaf) for leaf in found[:-1]] == [id(leaf) for leaf in leaves]
+    again = {**p, "node": Node(*p["node"].children, metadata=("x", 1)), "named": Pair(*p["named"])}
+    assert check((again, array()), {}) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("named", lambda p: Point(*p)),
+        ("named", lambda p: tuple(p)),
+        ("named", lambda p: Pair(p.b, p.a)),
+        ("named", lambda p: Backwards(*p)),
+        ("ordered", lambda p: OrderedDict(reversed(p.items()))),
+        ("ordered", lambda p: dict(p)),
+        ("default", lambda p: defaultdict(dict, p)),
+        ("default", lambda p: defaultdict(list, {**p, "d": array()})),
+        ("data", lambda p: Data(p.a, p.b, "y")),
+        ("data", lambda p: Data(p.a, (), "x")),
+        ("backwards", lambda p: Backwards("other", p.b)),
+        ("backwards", lambda p: Pair("text", p.b)),
+        ("node", lambda p: Node(*p.children, metadata=("x", 2))),
+        ("node", lambda p: Node(*p.children, metadata=np.ones(2))),
+        ("node", lambda p: Node(*p.children, array(), metadata=("x", 1))),
+        ("node", lambda p: Node(*p.children[:1], metadata=("x", 1))),
+        ("keys", lambda p: {**p, (1, 2): array()}),
+        ("keys", lambda p: {(1, 2): p[1, 2], (0, 4): p[0, 3]}),
+        ("truths", lambda p: {0: p[True], 1: p[False]}),
+    ],
+)
+def test_other_registered_nodes_are_not_found(name: str, other: Any) -> None:
+    p = nodes()
+    check, _ = made((p,), {}, tuple(range(len(jax.tree.leaves(p)))))
+    assert check((p,), {}) is not None
+    assert check(({**p, name: other(p[name])},), {}) is None
+
+
+def test_a_node_s_own_code_may_do_anything() -> None:
+    p = [Node(array()), array(), array()]
+    check, _ = made((p,), {}, (0,))
+
+    def shorten(node: Node) -> tuple[Any, Any]:
+        del p[1:]
+        return node.children, None
+
+    def replace(node: Node) -> tuple[Any, Any]:
+        p[1:], children, node.children = [array(), array()], node.children, ()
+        return children, None
+
+    def fail(error: BaseException) -> Callable[[Node], tuple[Any, Any]]:
+        def flatten(node: Node) -> tuple[Any, Any]:
+            raise error
+
+        return flatten
+
+    children = p[0].children
+    assert check((p,), {}) is not None
+    for flatten, is_found in ((replace, True), (shorten, False)):
+        Node.flatten, p[0].children, p[1:] = flatten, children, [array(), array()]
+        assert (check((p,), {}) is not None) is is_found
+    p[1:] = [array(), array()]
+    Node.flatten = fail(ValueError("no"))
+    assert check((p,), {}) is None
+    Node.flatten = fail(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        check((p,), {})
+    Node.flatten = lambda node: 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert check((p,), {}) is None
+
+
+def test_keys_of_random_numbers_are_leaves() -> None:
+    p, key = array(), jax.random.key(0)
+    check, _ = made((p, key), {}, (0,))
+    assert check((p, jax.random.key(1)), {}) is not None
+    assert check((p, Pair(key, key)), {}) is None
+
+
 def test_what_is_not_described() -> None:
     deep: Any = array()
     for _ in range(200):
         deep = [deep]
-    for p in (Pair(array(), array()), OrderedDict(a=array()), {(1, 2): array()}, {True: array()}, deep):
-        assert made((p,), {}, (0,))[0] is None
+    assert made((deep,), {}, (0,))[0] is None
+    Node.flatten = lambda node: ((array(),), None)  # another array each time
+    assert made((Node(),), {}, (0,))[0] is None
+
+
+def test_a_function_that_metadata_refers_to_goes_with_it() -> None:
+    function = jitted(lambda p, x: x @ p.children[0])
+    p, x = Node(jnp.ones((32, 32)), metadata=("kept", function)), jnp.ones((2, 32))
+    for _ in range(5):
+        np.testing.assert_array_equal(function(p, x), 32.0)
+    (site,) = function.sites
+    assert site.checked((p, x), {}) is not None
+    gone = weakref.ref(function)
+    del function, site, p
+    jax.clear_caches()
+    gc.collect()
+    assert gone() is None
 
 
 def test_it_holds_nothing() -> None:

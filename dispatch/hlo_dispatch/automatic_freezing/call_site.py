@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import Any
 
 from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
@@ -19,6 +18,7 @@ from hlo_dispatch.automatic_freezing.services import Services
 from hlo_dispatch.automatic_freezing.traced_call import TracedCall, is_shared
 from hlo_dispatch.automatic_freezing.trial import FROZEN
 from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 _MOST_TRIES = 2
 """Preparations of a program that few calls used; from then on few calls are observed."""
@@ -35,15 +35,17 @@ class CallSite:
             jitted: JAX's own function, for calls that the plain program does not take.
         """
         self.name, self.plain, self._jitted, self._form, self._services = name, plain, jitted, form, services
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         """Held while a call is observed, which another thread's call then is not; callbacks do not take it."""
         self._observed = self._fresh_observation()
         self._program: LeafProgram | None = None
         self._is_replaced = False
         self._tries = 0
-        self.preparation = Preparation(name, services, self._adopt, self.end, self._died)
+        self.preparation = Preparation(name, services, self._adopt, self.end, self._no_gain, self._died)
         self.names: tuple[str, ...] = ()
         """Paths of the frozen leaves."""
+        self._set_aside: dict[tuple[int, ...], str] = {}
+        """Numbers of leaves that are not frozen together again, since nothing is gained, and why."""
         self.refusal = ""
         """Why nothing is frozen any more; empty: it may be."""
 
@@ -56,13 +58,19 @@ class CallSite:
     def is_settled(self) -> bool:
         """Whether it is decided what calls run, as long as they pass the same objects."""
         program = self._program
-        calls = list(program.calls.values()) if program is not None else []
-        return bool(self.refusal) or (bool(calls) and all(call.is_faster is not None for call in calls))
+        if program is None:
+            return not (self.is_watching or self.preparation.is_running)
+        calls = list(program.calls.values())
+        return bool(calls) and all(call.is_faster is not None for call in calls)
 
     @property
     def is_watching(self) -> bool:
         """Whether every call has to be looked at, and not only each 2^k-th."""
-        if self._program is not None or self.preparation.is_running or self._is_replaced:
+        if self._program is not None:
+            return True
+        if self.preparation.is_running:
+            return False  # what it prepares is there, or not, when it ends
+        if self._is_replaced:
             return True
         return not self.refusal and self._tries < _MOST_TRIES and not self._observed.is_exhausted
 
@@ -93,6 +101,11 @@ class CallSite:
         self.refusal = refusal
         self._drop()
         self.preparation.forget()
+
+    def forked(self) -> None:
+        """In a forked child: begin anew what the parent's threads do."""
+        self._tries = 0
+        self.preparation.forked()
 
     def _results(self, call: Call, is_checked: bool) -> Any:
         program = self._program
@@ -166,7 +179,8 @@ class CallSite:
             calls = program.calls.values()
             if chosen.is_faster is False and calls and all(other.is_faster is False for other in calls):
                 is_known = trial.seconds[0] is not None
-                self.end("the plain program is faster" if is_known else "its results took too long to compare it")
+                why = "the plain program is faster" if is_known else "its results took too long to compare it"
+                self._no_gain(program.numbers, why)
 
         if not self._services.when_ready(result, ready):
             trial.end(turn, None)
@@ -188,7 +202,9 @@ class CallSite:
                 if self._observed.is_exhausted:
                     self._observed = self._fresh_observation()
                 numbers = self._observed.observe(call.leaves)
-            if numbers:
+            if numbers in self._set_aside:
+                self._observed.is_exhausted = True
+            elif numbers:
                 self._prepare(numbers, call)
         except Exception as error:
             self.preparation.fail(error)
@@ -209,6 +225,14 @@ class CallSite:
             program.end()
         self.preparation.drop()
 
+    def _no_gain(self, numbers: tuple[int, ...], why: str) -> None:
+        """Free what is frozen; these leaves are not frozen together again, though more may be: training may end."""
+        self._set_aside[numbers] = why
+        self._drop()
+        self.preparation.forget()
+        self.preparation.obstacle = why
+        self._observed.is_exhausted = True
+
     def _died(self) -> None:
         """One of the frozen leaves is gone; called in whatever thread and place."""
         self._drop()
@@ -219,6 +243,8 @@ class CallSite:
         self._program = program
         if self.refusal:
             self.end(self.refusal)  # meanwhile
+        elif program.numbers in self._set_aside:
+            self._no_gain(program.numbers, self._set_aside[program.numbers])
 
     def _prepare(self, numbers: tuple[int, ...], call: Call) -> None:
         """Begin to prepare a program of these leaves."""

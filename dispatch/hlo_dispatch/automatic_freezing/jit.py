@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import types
 from collections.abc import Callable, Hashable
@@ -71,6 +72,8 @@ class JittedFunction(FreezingFunction):
         self._function = function
         self._sites: dict[Hashable, CallSite] = {}
         self._calls = 0
+        self._next_look = sys.maxsize if self._refusal else 0
+        """Number of the next call that is looked at: until then nothing can change."""
         self._latest: CallSite | None = None
         """Of the latest call that was looked at."""
         self._forwards = False
@@ -80,13 +83,19 @@ class JittedFunction(FreezingFunction):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The function's value; errors as of `jax.jit`."""
         self._calls = calls = self._calls + 1
+        if calls < self._next_look:
+            return self._jitted(*args, **kwargs)
         latest = self._latest
-        if latest is not None and not self._refusal and trace_state_clean():
+        if latest is not None and trace_state_clean():
             checked = latest.checked(args, kwargs)
             if checked is not None:
                 return latest.call_checked(*checked)
         is_checked = not calls & (calls - 1)
-        if self._refusal or not (is_checked or self._is_watching) or not trace_state_clean():
+        if not (is_checked or self._is_watching):
+            if all(site.is_settled for site in self.sites):
+                self._next_look = 1 << calls.bit_length()
+            return self._jitted(*args, **kwargs)
+        if not trace_state_clean():
             return self._jitted(*args, **kwargs)
         try:
             leaves, structure = self._form.flat(args, kwargs)
@@ -132,7 +141,7 @@ class JittedFunction(FreezingFunction):
         """A sentence on a call with such arguments, which is not made: what is frozen of it, can be, or why nothing."""
         leaves, structure = self._form.flat(args, kwargs)
         site = self._sites.get(structure)
-        if site is not None and (site.program is not None or site.refusal):
+        if site is not None and (site.program is not None or site.refusal or site.preparation.obstacle):
             return (overview.sentence(site),)
         name = getattr(self, "__name__", "function")
         if self._refusal:
@@ -166,6 +175,8 @@ class JittedFunction(FreezingFunction):
 
     def _end(self, why: str) -> None:
         self._latest = None
+        if not self._refusal:
+            self._next_look = 0
         with contextlib.suppress(KeyError):  # another thread ends them, too
             while self._sites:
                 structure, site = self._sites.popitem()
@@ -191,3 +202,13 @@ class JittedFunction(FreezingFunction):
 
     def __repr__(self) -> str:
         return f"<hlo_dispatch.jit of {self.__wrapped__!r}>"
+
+
+def _forked() -> None:
+    """In a forked child: none of the threads is there that prepare."""
+    for function in list(overview.functions):
+        for site in function.sites:
+            site.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

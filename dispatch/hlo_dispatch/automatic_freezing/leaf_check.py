@@ -16,6 +16,8 @@ from hlo_dispatch.process.native import native
 
 _DEEPEST = 100
 _NUMBERS = (np.ndarray, int, float, bool, complex)
+_flatten = jax.tree_util.default_registry.flatten_one_level
+"""The children and the metadata of a node; None of a leaf."""
 
 
 LeafCheck = Callable[[tuple[Any, ...], dict[str, Any]], "list[Any] | None"]
@@ -25,33 +27,43 @@ def leaf_check(form: CallForm, call: Call, static: Mapping[int, Any]) -> LeafChe
     """A function of arguments that returns their leaves, or None where something is different than in this call.
 
     It holds no leaf and no static argument: it compares with their addresses, so whoever calls it knows that they live.
+    Nodes of other types than list, tuple and dict are flattened as JAX flattens them, by their own code if they have
+    some.
 
     Args:
         static: leaves that have to be these objects, and not deleted, by their numbers.
 
     Returns:
-        None: the pytree has nodes of other types than list, tuple and dict, or keys that are no text or integers.
+        None: the pytree is too deep, or has nodes that make leaves when they are flattened.
     """
     descriptions = _Descriptions(static)
     try:
         positional = descriptions.of_arguments(call.args, form.static_numbers(call.args))
         named = descriptions.of_arguments(call.kwargs, form.static_names)
-    except _OtherTypes:
+    except _TooDeep:
         return None
     leaves = descriptions.leaves
     if len(leaves) != len(call.leaves) or any(a is not b for a, b in zip(leaves, call.leaves, strict=True)):
         return None
     array = type(next(iter(static.values())))
+    # No object of a leaf's type is a node.
+    types = tuple({array, *_NUMBERS, *map(type, leaves)})
+    held = (types, descriptions.held)
     try:
         module = native()
     except LibraryError:
         return None
-    check, checked = module.leaf_check(positional, named, (array, *_NUMBERS), array.is_deleted), module.checked_leaves
-    return lambda args, kwargs: checked(check, args, kwargs)
+    check = module.leaf_check(positional, named, types, array.is_deleted, _flatten)
+    checked = module.checked_leaves
+
+    def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any], _: Any = held) -> list[Any] | None:
+        return checked(check, args, kwargs)
+
+    return leaves_of
 
 
-class _OtherTypes(Exception):
-    """A node is of a type that is not described."""
+class _TooDeep(Exception):
+    """A node is deeper than what is described."""
 
 
 class _Descriptions:
@@ -60,12 +72,15 @@ class _Descriptions:
     def __init__(self, static: Mapping[int, Any]) -> None:
         self._static = static
         self.leaves: list[Any] = []
+        self.held: list[Any] = []
+        """Types and metadata of registered nodes, which are compared by their addresses; not held in C, where the
+        garbage collector would not see a cycle of them."""
 
     def of_arguments(self, arguments: Any, static: Any) -> tuple[Any, ...]:
         """The description of positional or named arguments, of which those are static.
 
         Raises:
-            _OtherTypes: they cannot be described.
+            _TooDeep: they cannot be described.
         """
         if type(arguments) is tuple:
             keys: Any = range(len(arguments))
@@ -81,17 +96,17 @@ class _Descriptions:
         if node is None:
             return ("none",)
         if depth == 0:
-            raise _OtherTypes
+            raise _TooDeep
         if kind is list or kind is tuple:
             return kind.__name__, tuple(self._of(child, depth - 1) for child in node)
-        if kind is dict:
-            # Nobody's own comparison may run while it is looked through.
-            if set(map(type, node)) not in ({str}, {int}, set()):
-                raise _OtherTypes
+        if kind is dict and set(map(type, node)) in ({str}, {int}, set()):
             keys = sorted(node)
             return "dict", tuple(keys), tuple(self._of(node[key], depth - 1) for key in keys)
-        if not jax.tree_util.all_leaves([node]):
-            raise _OtherTypes
+        flat = _flatten(node)
+        if flat is not None:
+            children, metadata = flat
+            self.held += (kind, metadata)
+            return "registered", id(kind), id(metadata), tuple(self._of(child, depth - 1) for child in children)
         number = len(self.leaves)
         self.leaves.append(node)
         return "leaf", number, id(node) if number in self._static else 0

@@ -176,7 +176,7 @@ class LeafProgram:
         self.calls: Mapping[Hashable, CallProgram] = {}
         self.check = check
         self._only: CallProgram | None = None
-        self._numbers = tuple(leaves)
+        self.numbers = tuple(leaves)
         classes = set(map(type, leaves.values()))
         self._is_deleted: Callable[[Any], bool] = classes.pop().is_deleted if len(classes) == 1 else _is_deleted
         self._ids = [id(leaf) for leaf in leaves.values()]
@@ -193,7 +193,7 @@ class LeafProgram:
 
     def is_for(self, leaves: Sequence[Any]) -> bool:
         """Whether a call's static leaves are these objects, and none was deleted or donated."""
-        found = [leaves[number] for number in self._numbers]
+        found = [leaves[number] for number in self.numbers]
         return self._is_alive and list(map(id, found)) == self._ids and not any(map(self._is_deleted, found))
 
     def add(self, key: Hashable, call: CallProgram) -> None:

@@ -43,16 +43,18 @@ class Preparation:
         services: Services,
         on_ready: Callable[[LeafProgram], None],
         on_refusal: Callable[[str], None],
+        on_no_gain: Callable[[tuple[int, ...], str], None],
         on_death: Callable[[], None],
     ) -> None:
         """
         Args:
             on_ready: takes the program that the next calls may run.
             on_refusal: takes why nothing is frozen any more.
+            on_no_gain: takes the numbers of leaves that are not worth freezing, and why.
             on_death: called when a leaf is gone, in whatever thread and place.
         """
         self._name, self._services = name, services
-        self._on_ready, self._on_refusal, self._on_death = on_ready, on_refusal, on_death
+        self._on_ready, self._on_refusal, self._on_no_gain, self._on_death = on_ready, on_refusal, on_no_gain, on_death
         self._owner = object()
         """Stands for this in the budget, which would hold the function otherwise."""
         self._frozen: FrozenLeaves | None = None
@@ -86,6 +88,14 @@ class Preparation:
         """Drop everything, the compiled programs included."""
         self.drop()
         self._frozen = None
+
+    def forked(self) -> None:
+        """In a forked child: let a later call prepare what the parent's threads do; takes no lock."""
+        if self.is_running:
+            self._frozen, self.obstacle = None, "the process was forked while it was prepared"
+            if not self.bytes:
+                self._services.budget.release(self._owner)
+            self.is_running = False
 
     def begin(self, static: Mapping[int, Any], call: TracedCall, check: LeafCheck | None) -> None:
         """Submit the jobs that compile and preprocess for these leaves."""
@@ -123,6 +133,9 @@ class Preparation:
         """Preprocess, and let the next calls run the program."""
         run = frozen.steady_state(call)
         size, most = frozen.preprocessed_bytes, sum(leaf.nbytes for leaf in static.values())
+        if self._services.samples and size < self._services.smallest_bytes:
+            self._on_no_gain(tuple(static), f"of what stays the same {size:,} bytes can be computed ahead: too few")
+            return
         refusal = self.reserve(size)
         if not refusal and size > _MOST_MEMORY * most + _PADDING:
             refusal = f"its preprocessed values take {size:,} bytes, and the arguments {most:,}"

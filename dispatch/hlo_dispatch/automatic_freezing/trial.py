@@ -12,6 +12,8 @@ import statistics
 import threading
 from dataclasses import dataclass, field
 
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
+
 PLAIN, FROZEN = 0, 1
 FIRST_WAIT, SHORTEST_WAIT, LONGEST_WAIT = 1.0, 0.1, 20.0
 """Seconds that a call waits for the one before, as long as no time is known, at least, and at most."""
@@ -19,6 +21,8 @@ _TIMES = 2.0
 """Times the longest call of the trial that a call waits for the one before."""
 _MOST_TIMES_AS_LONG = 4
 """Times as many samples decide where a median lies within the other side's middle half, as with a busy machine."""
+_MOST_OF_PLAIN = 0.98
+"""What a frozen program takes of the plain one's time: less gain may be noise, and costs memory."""
 _MOST_OVERTAKEN = 24
 """Calls that did not become ready in time; the plain program stays then."""
 
@@ -47,7 +51,7 @@ class CallTrial:
         self._longest = 0.0
         """Seconds of the longest call, whether it counts or not."""
         self._running: Turn | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def is_faster(self) -> bool | None:
@@ -55,7 +59,7 @@ class CallTrial:
         plain, frozen = self.seconds
         if plain is None and self._overtaken >= _MOST_OVERTAKEN:
             return False
-        return None if plain is None or frozen is None else frozen < plain
+        return None if plain is None or frozen is None else frozen < _MOST_OF_PLAIN * plain
 
     @property
     def seconds(self) -> tuple[float | None, float | None]:

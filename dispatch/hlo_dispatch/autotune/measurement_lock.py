@@ -6,19 +6,19 @@ import contextlib
 import fcntl
 import logging
 import os
-import threading
 import time
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
 from hlo_dispatch.autotune.run.deadline import Deadline
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 from hlo_dispatch.process.lock_file import LockIsSymlink, open_lock
 
 _LOCK_FILE = "measuring.lock"
 _POLL_SECONDS = 0.02
 _logger = logging.getLogger("hlo_dispatch")
-_one_thread = threading.Lock()
+_one_thread = ForkSafeLock()
 
 
 @contextlib.contextmanager
@@ -52,6 +52,8 @@ def _locked_file(path: Path, deadline: Deadline) -> Generator[bool]:
     try:
         yield _is_locked(descriptor, deadline)
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing it does not, where a child was forked meanwhile
         os.close(descriptor)
 
 

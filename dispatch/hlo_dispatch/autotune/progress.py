@@ -16,6 +16,7 @@ import time
 
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.process.environment_switches import switch
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 VARIABLE = "HLO_DISPATCH_PROGRESS"
 PATIENCE = 1.0
@@ -29,7 +30,7 @@ _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _ERASE = "\x1b[K"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 # Two threads may measure two modules alternately.
-_drawing = threading.Lock()
+_drawing = ForkSafeLock()
 
 
 class ProgressLine:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from hlo_dispatch.autotune.tuner import Tuner, TuningProgress, silent
 from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.pipeline import Pipeline
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 from hlo_dispatch.selection.context import Context, this_context
 from hlo_dispatch.selection.decide import MEASURING
 from hlo_dispatch.selection.measurements import KnownMeasurements
@@ -30,7 +30,7 @@ BUDGET_VARIABLE = "HLO_DISPATCH_MEASURE_SECONDS"
 BUDGET = 5.0
 """Seconds of measuring for one module; the cost model decides the remaining regions, which a later compile measures."""
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _knowledge: dict[tuple[Path, Context], KnownMeasurements] = {}
 _given_up: set[str] = set()
 tally = TuningCounters()

@@ -36,6 +36,7 @@ from hlo_dispatch.freezing.signature import (
 from hlo_dispatch.freezing.tracing import traced_module
 from hlo_dispatch.jax_plugin.explaining import FrozenFunction, active_pass
 from hlo_dispatch.jax_plugin.hook import installed_policy
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 from hlo_dispatch.process.retained_memory import return_free_memory
 
 _logger = logging.getLogger("hlo_dispatch")
@@ -121,7 +122,7 @@ class Frozen(FrozenFunction):
         self._adapter = models.adapter_for(model, frozen)
         self._keep = keep
         self._originals = FrozenArrays(self._adapter.frozen(model, frozen))
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock(threading.RLock)
         self._programs: dict[Hashable, Program] = {}
         """Programs by signature, in the order in which they were built."""
         self._executables = StageExecutables()

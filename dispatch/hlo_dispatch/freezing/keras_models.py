@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
 from contextlib import nullcontext
 from typing import Any
@@ -15,6 +14,7 @@ from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.model_adapter import FrameworkModel, Generation, option_key
 from hlo_dispatch.freezing.purity_check import refuse_change
 from hlo_dispatch.freezing.signature import trace_state_clean
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 
 class KerasModel(FrameworkModel):
@@ -67,7 +67,7 @@ class KerasLanguageModel(KerasModel):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self._seeds = threading.Lock()
+        self._seeds = ForkSafeLock()
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args or not isinstance(args[0], Generation):

@@ -29,6 +29,7 @@ from hlo_dispatch.freezing.tracing import refuse_callbacks
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.verify import verify
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -91,7 +92,7 @@ class Loaded:
         self.__name__ = name
         self._programs: dict[Hashable, _Saved] = {saved.signature.key: saved for saved in programs}
         self._latest = programs[0]
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock(threading.RLock)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The function's value.

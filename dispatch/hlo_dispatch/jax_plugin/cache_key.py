@@ -28,13 +28,14 @@ from hlo_dispatch.jax_plugin.decision_dependencies import DecisionDependencies, 
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import is_strict
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.selection.decide import MEASURING
 from hlo_dispatch.vendor import libraries
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _logger = logging.getLogger("hlo_dispatch")
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _is_extended = False
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-import threading
+
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 _logger = logging.getLogger("hlo_dispatch")
 
@@ -14,7 +15,7 @@ class FailureLog:
     """Log of failures, of which the first one is written."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._has_warned = False
 
     def warn(self, what: str, serialized: bytes, command: str) -> None:

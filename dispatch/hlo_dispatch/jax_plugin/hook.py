@@ -8,7 +8,6 @@ user's compile goes on with the stock module; the failure is logged once, its mo
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import tables_or_default
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import check_switches, is_strict
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 from hlo_dispatch.process.retained_memory import keep_memory, release_memory
 from hlo_dispatch.selection.decide import policy_or_default
 from hlo_dispatch.vendor import registration, users_kernels
@@ -72,7 +72,7 @@ class _State:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ForkSafeLock()
         self.settings: _Settings | None = None
         self.environment: _Settings | None = None
         """Settings of HLO_DISPATCH=1, even if the program's own settings override them."""

@@ -11,12 +11,12 @@ import contextlib
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hlo_dispatch.ir.module_files import write_atomically
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 VARIABLE = "HLO_DISPATCH_COLLECT"
 _SETTINGS = "settings.json"
@@ -33,7 +33,7 @@ _VARIABLES = (
     "HLO_DISPATCH_",
 )
 _NOT_SETTINGS = (VARIABLE, "HLO_DISPATCH_POLICY", "HLO_DISPATCH_REPORT", "HLO_DISPATCH_CACHE_DIR")
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _seen: set[str] = set()
 
 

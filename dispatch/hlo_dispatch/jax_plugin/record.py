@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.jax_plugin import at_exit
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 from hlo_dispatch.report import Report
 
 _KEPT_REPORTS = 64
@@ -41,8 +41,8 @@ class Record:
     """Statistics and reports of this process, behind one lock that is never held during other calls."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._capturing = threading.Lock()
+        self._lock = ForkSafeLock()
+        self._capturing = ForkSafeLock()
         self._statistics = Statistics()
         self._reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
         self._detailed_reports: list[list[Report]] = []

@@ -14,7 +14,6 @@ import collections
 import hashlib
 import json
 import logging
-import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from typing import Any
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.pipeline import Pipeline
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 from hlo_dispatch.report import Report
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.selection.decide import MEASURING
@@ -34,7 +34,7 @@ WAIT = 60.0
 _SLICE = 500
 """Milliseconds of one request, between which Ctrl-C works."""
 _logger = logging.getLogger("hlo_dispatch")
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _times: collections.Counter[str] = collections.Counter()
 """Number of compiles of each program in this process, which is equal in all processes."""
 _has_given_up = False

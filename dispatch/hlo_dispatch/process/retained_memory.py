@@ -14,10 +14,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import platform
-import threading
 
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.process.environment_switches import switch
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 KEEP_VARIABLE = "HLO_DISPATCH_KEEP_MEMORY"
 LARGEST_KEPT = 64 << 20
@@ -30,7 +30,7 @@ _RULES_LARGEST, _RULES_FREE = 32 << 20, 64 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers of glibc's mallopt(3)."""
 _logger = logging.getLogger("hlo_dispatch")
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _kept = False
 
 

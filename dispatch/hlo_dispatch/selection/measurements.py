@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 STOCK = "stock"
 FAR_BEHIND = 1.0
@@ -178,7 +179,7 @@ class KnownMeasurements:
 
     def __init__(self, known: Mapping[str, Measurement] | None = None) -> None:
         self._known = dict(known or {})
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._fingerprint: str | None = None
 
     def get(self, region: str) -> Measurement | None:

@@ -22,6 +22,7 @@ from hlo_dispatch.autotune.run.watchdog import wait_for
 from hlo_dispatch.autotune.run.without_codegen import UNREGISTERED_TARGET, stopping_before_codegen
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 _PLACEHOLDER = "hlo_dispatch_stand_in_"
 _HOOK_NAME = "hlo_dispatch_stand_ins"
@@ -32,7 +33,7 @@ _modules: dict[bytes, bytes] = {}
 """Placeholder's token → the module that is compiled in its place."""
 _seen: set[bytes] = set()
 """Tokens of substituted placeholders."""
-_lock = threading.RLock()
+_lock = ForkSafeLock(threading.RLock)
 _is_substitution_relayed = False
 """Whether another callback in JAX's hook calls `substitution()`."""
 _is_hook_installed = False

@@ -4,13 +4,13 @@
 # jax arrays have no complete type hints.
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 from hlo_dispatch.autotune.run.executable import Executable
 from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 MAX_CACHED = 17
 """Maximum argument lists with cached preprocessed values: those of the rotation, and the first one."""
@@ -26,7 +26,7 @@ class SplitExecutable(Executable):
         self._prologue = None if split.prologue is None else Executable(split.prologue)
         self._preprocessed: OrderedDict[int, tuple[Sequence[Any], list[Any]]] = OrderedDict()
         """Id of an argument list → the list (which keeps the id unique) and the program's arguments."""
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         with self._lock:

@@ -5,9 +5,10 @@ The initial estimates are those of two cores of an AMD EPYC (bench/results); lat
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from statistics import median
+
+from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
 _REMEMBERED = 5
 _CAUTION = 1.5
@@ -21,7 +22,7 @@ class TimeEstimate:
         """Initial estimate: constant seconds, and seconds per unit of size."""
         self._once, self._each = once, each
         self._ratios: deque[float] = deque(maxlen=_REMEMBERED)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def expected(self, size: float) -> float:
         """Estimated seconds with the safety factor, which the initial estimate includes."""
