@@ -141,8 +141,15 @@ hlo_dispatch_error* hlo_dispatch_register(const XLA_FFI_Api* api, const char* pl
 hlo_dispatch_error* hlo_dispatch_register_lapack(const XLA_FFI_Api* api, const char* platform) {
   return Guarded([&] {
     CheckTable(api);
+    std::string problem;
+    // An XLA that has some of them keeps its own, and gets the others.
     for (const auto& [target, handler] : hlo_dispatch::lapack::JaxCalls()) {
-      Add(api, platform, target.c_str(), nullptr, handler);
+      try {
+        Add(api, platform, target.c_str(), nullptr, handler);
+      } catch (const hlo_dispatch::Failure& failure) {
+        if (problem.empty()) problem = failure.what();
+      }
     }
+    if (!problem.empty()) hlo_dispatch::Unavailable(problem);
   });
 }

@@ -1,5 +1,5 @@
 // LAPACK calls as JAX writes them (lapack_spotrf_ffi and its like), for XLAs that lack jaxlib's handlers of them. Each
-// is one of our routines, with matrices in column-major order.
+// is one of our routines, or one that only JAX calls (jax_only_calls.h), with matrices in column-major order.
 #include "lapack/jax_calls.h"
 
 #include <array>
@@ -14,6 +14,7 @@
 #include "common/registry.h"
 #include "common/routine.h"
 #include "common/stored_attributes.h"
+#include "lapack/jax_only_calls.h"
 
 namespace hlo_dispatch::lapack {
 
@@ -21,16 +22,20 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// A role that ends in * is a vector for each matrix.
+// A role that ends in * is a vector for each matrix, or a number.
 struct Call {
-  const char* routine;  // ours
+  const char* routine;  // ours; null: `run` computes it, by oneMKL, or by our own code where LAPACK has no such name
   const char* real;     // LAPACK's name
-  const char* complex;  // and that of complex matrices
+  const char* complex;  // and that of complex matrices; null: the target has this name for every type
   std::vector<std::string> operands, results, options;
+  void (*run)(const JaxCall&) = nullptr;
+  std::vector<std::string> complex_results = {};  // where there are others
 };
 
-const std::array<Call, 7>& Calls() {
-  static const auto* calls = new std::array<Call, 7>{{
+constexpr size_t kCalls = 16;
+
+const std::array<Call, kCalls>& Calls() {
+  static const auto* calls = new std::array<Call, kCalls>{{
       {"cholesky", "potrf", "potrf", {"a"}, {"factor", "info*"}, {"uplo"}},
       {"triangular_solve", "trsm", "trsm", {"a", "b"}, {"x"}, {"side", "uplo", "trans_x", "diag"}},
       {"lu", "getrf", "getrf", {"a"}, {"lu", "pivots*", "info*"}, {}},
@@ -38,6 +43,41 @@ const std::array<Call, 7>& Calls() {
       {"householder_product", "orgqr", "ungqr", {"a", "tau*"}, {"q"}, {}},
       {"eigh", "syevd", "heevd", {"a"}, {"v", "w*", "info*"}, {"mode", "uplo"}},
       {"svd", "gesdd", "gesdd", {"a"}, {"destroyed", "s*", "u", "vt", "info*"}, {"mode"}},
+      {nullptr, "geqp3", "geqp3", {"a", "fixed*"}, {"qr", "pivots*", "tau*"}, {}, PivotedQr},
+      {nullptr, "ormqr", "unmqr", {"a", "tau*", "c"}, {"product"}, {"left", "transpose"}, MultiplyByQ},
+      {nullptr, "gesvd", "gesvd", {"a"}, {"destroyed", "s*", "u", "vt", "info*"}, {"mode"}, SvdByQrIteration},
+      {nullptr,
+       "geev",
+       "geev",
+       {"a"},
+       {"w*", "wi*", "left", "right", "info*"},
+       {"compute_left", "compute_right"},
+       Eig,
+       {"w*", "left", "right", "info*"}},
+      {nullptr,
+       "gees",
+       "gees",
+       {"a"},
+       {"form", "vectors", "w*", "wi*", "selected*", "info*"},
+       {"mode", "sort"},
+       Schur,
+       {"form", "vectors", "w*", "selected*", "info*"}},
+      {nullptr, "gehrd", "gehrd", {"a"}, {"form", "tau*", "info*"}, {"low", "high"}, Hessenberg},
+      {nullptr, "sytrd", "hetrd", {"a"}, {"form", "d*", "e*", "tau*", "info*"}, {"uplo"}, Tridiagonal},
+      {nullptr,
+       "gtsv",
+       "gtsv",
+       {"dl*", "d*", "du*", "b"},
+       {"dl_out*", "d_out*", "du_out*", "x", "info*"},
+       {},
+       TridiagonalSolve},
+      {nullptr,
+       "tridiagonal_solve_perturbed_ffi",
+       nullptr,
+       {"dl*", "d*", "du*", "b"},
+       {"x"},
+       {},
+       PerturbedTridiagonalSolve},
   }};
   return *calls;
 }
@@ -55,6 +95,10 @@ std::string TypeName(ffi::DataType type) {
     default:
       Invalid("expected matrices of f32, f64, c64 or c128");
   }
+}
+
+bool IsComplex(const ffi::AnyBuffer& buffer) {
+  return buffer.element_type() == ffi::C64 || buffer.element_type() == ffi::C128;
 }
 
 // The dimensions of one operand or result, and the strides of its order: the last two dimensions of a matrix change
@@ -94,11 +138,22 @@ std::unique_ptr<Routine> MadeRoutine(const Call& call, StoredAttributes* attribu
   Unavailable(problem);
 }
 
+// A letter's code, a number or a truth value.
+int64_t OptionOf(const ffi::Dictionary& options, const std::string& name) {
+  if (const ffi::ErrorOr<uint8_t> letter = options.get<uint8_t>(name); letter.has_value()) return *letter;
+  if (const ffi::ErrorOr<int32_t> number = options.get<int32_t>(name); number.has_value()) return *number;
+  if (const ffi::ErrorOr<bool> truth = options.get<bool>(name); truth.has_value()) return *truth ? 1 : 0;
+  Invalid("attribute '" + name + "': expected a letter's code, a number or a truth value");
+}
+
 void Run(const Call& call, ffi::ThreadPool& pool, ffi::RemainingArgs& arguments, ffi::RemainingRets& results,
          ffi::Dictionary& options) {
-  if (arguments.size() != call.operands.size() || results.size() != call.results.size()) {
-    Invalid("expected " + std::to_string(call.operands.size()) + " operands and " +
-            std::to_string(call.results.size()) + " results");
+  const bool is_complex = arguments.size() > 0 && IsComplex(*arguments.get<ffi::AnyBuffer>(0));
+  const std::vector<std::string>& roles =
+      is_complex && !call.complex_results.empty() ? call.complex_results : call.results;
+  if (arguments.size() != call.operands.size() || results.size() != roles.size()) {
+    Invalid("expected " + std::to_string(call.operands.size()) + " operands and " + std::to_string(roles.size()) +
+            " results");
   }
   StoredAttributes attributes;
   attributes.Set("abi", kAbi);
@@ -112,16 +167,18 @@ void Run(const Call& call, ffi::ThreadPool& pool, ffi::RemainingArgs& arguments,
   bool writes = false;
   for (size_t i = 0; i < results.size(); ++i) {
     const ffi::AnyBuffer buffer = **results.get<ffi::AnyBuffer>(i);
-    Describe(call.results[i], buffer, &attributes);
+    Describe(roles[i], buffer, &attributes);
     buffers.results.push_back(buffer.untyped_data());
     writes = writes || buffer.size_bytes() > 0;
   }
-  for (const std::string& name : call.options) {
-    const ffi::ErrorOr<uint8_t> letter = options.get<uint8_t>(name);
-    if (!letter.has_value()) Invalid("attribute '" + name + "': expected a letter's code");
-    attributes.Set(name, static_cast<int64_t>(*letter));
+  for (const std::string& name : call.options) attributes.Set(name, OptionOf(options, name));
+  if (!writes) return;
+  const Parallel parallel(&pool);
+  if (call.run != nullptr) {
+    call.run({Provider::Get(call.complex == nullptr ? kOwnName : kMklName), attributes, buffers, parallel});
+  } else {
+    MadeRoutine(call, &attributes)->Execute(buffers, parallel);
   }
-  if (writes) MadeRoutine(call, &attributes)->Execute(buffers, Parallel(&pool));
 }
 
 template <size_t number>
@@ -148,9 +205,13 @@ std::array<XLA_FFI_Handler*, sizeof...(numbers)> Handlers(std::index_sequence<nu
 }  // namespace
 
 std::vector<std::pair<std::string, XLA_FFI_Handler*>> JaxCalls() {
-  const auto handlers = Handlers(std::make_index_sequence<7>());
+  const auto handlers = Handlers(std::make_index_sequence<kCalls>());
   std::vector<std::pair<std::string, XLA_FFI_Handler*>> calls;
   for (size_t i = 0; i < handlers.size(); ++i) {
+    if (Calls()[i].complex == nullptr) {
+      calls.emplace_back(Calls()[i].real, handlers[i]);
+      continue;
+    }
     for (const char letter : std::string("sdcz")) {
       const bool is_complex = letter == 'c' || letter == 'z';
       calls.emplace_back(std::string("lapack_") + letter + (is_complex ? Calls()[i].complex : Calls()[i].real) + "_ffi",

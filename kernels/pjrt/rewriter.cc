@@ -37,6 +37,20 @@ constexpr int kMostStarts = 3;
 constexpr char kSecondsVariable[] = "HLO_DISPATCH_PJRT_SECONDS";
 constexpr int kSeconds = 120, kCompiles = 20, kMostSeconds = 1800;
 constexpr int kPastStreams = 3;
+constexpr char kEnded[] = "the rewriter ended before it answered: it was killed, or failed as standard error says";
+// What the rewriter's interpreter runs. Where it has no hlo-dispatch it says so, in a message as below.
+constexpr char kProgram[] = R"(
+import sys
+try:
+    from hlo_dispatch.pjrt_plugin.__main__ import main
+except ImportError as error:
+    import os, socket, struct
+    file = os.memfd_create("hlo_dispatch_answer")
+    os.write(file, str(error).encode())
+    socket.send_fds(socket.socket(fileno=3), [struct.pack("=IIQ", 3, 4, 0)], [file])
+    sys.exit(1)
+main()
+)";
 
 // A message on the socket; dispatch/hlo_dispatch/pjrt_plugin/channel.py has the same. Each has one descriptor with it:
 // a file in memory, the hello's of the process.
@@ -145,7 +159,7 @@ Message Receive(int socket, milliseconds time_limit, int* file) {
     Envelope envelope(&message);
     const ssize_t count = recvmsg(socket, &envelope.header, MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
-    if (count == 0 || (count < 0 && errno == ECONNRESET)) throw std::string("the rewriter ended");
+    if (count == 0 || (count < 0 && errno == ECONNRESET)) throw std::string(kEnded);
     *file = -1;
     const cmsghdr* control = CMSG_FIRSTHDR(&envelope.header);
     if (control != nullptr && control->cmsg_type == SCM_RIGHTS) std::memcpy(file, CMSG_DATA(control), sizeof(*file));
@@ -227,7 +241,9 @@ Rewriting Rewriter::Rewrite(const Request& request) {
 }
 
 void Rewriter::Start() {
-  if (starts_ >= kMostStarts) throw problem_ = "the rewriter ended " + std::to_string(starts_) + " times";
+  if (starts_ >= kMostStarts) {
+    throw problem_ = "the rewriter ended " + std::to_string(starts_) + " times, and is not started again";
+  }
   ++starts_;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw "there is no socket: " + WordsOf(errno);
@@ -241,20 +257,29 @@ void Rewriter::Start() {
   std::string interpreter;
   try {
     interpreter = Interpreter();
-    Spawn({interpreter, "-P", "-m", "hlo_dispatch.pjrt_plugin", runtime.Identity()},
-          EnvironmentForRewriter(runtime.path()), others.get());
+    Spawn({interpreter, "-P", "-c", kProgram, runtime.Identity()}, EnvironmentForRewriter(runtime.path()),
+          others.get());
   } catch (const std::string& problem) {
     throw problem_ = problem;
   }
   close(others.Release());
-  int process = -1;
+  int number = -1;
+  Message hello{};
   try {
-    if (Receive(own.get(), TimeLimit(0), &process).kind != kHello) throw std::string("the rewriter does not say hello");
+    hello = Receive(own.get(), TimeLimit(0), &number);
   } catch (const std::string& problem) {
-    // What fails before it says hello fails each time.
-    throw problem_ = problem + " as it started: " + interpreter + " has to have hlo-dispatch, as the plugin's version";
+    const std::string sentence = problem + " (" + interpreter + ", as it started)";
+    // One that was killed may be started again; what is silent or another version's would be so again.
+    if (problem != kEnded) problem_ = sentence;
+    throw sentence;
   }
-  process_ = process;
+  Descriptor process(number);
+  if (hello.kind != kHello || process.get() < 0) {
+    // It will fail so each time.
+    throw problem_ = interpreter + ", the rewriter's Python, has no hlo-dispatch that can be imported: " +
+                     (process.get() < 0 ? "it says nothing" : ReadAll(process.get()));
+  }
+  process_ = process.Release();
   socket_ = own.get();
   own.Release();
 }

@@ -24,7 +24,8 @@ ADDED = Path(__file__).with_name("recipe")
 # Of the libraries' folders: how they are opened.
 KEPT_SOURCES = (
     "onemkl/library.cc", "svml/library.cc", "onednn/library.cc", "onednn/engine.cc", "onednn/native_engine.cc",
-    "onednn/abandoned_threads.cc", "lapack/jax_calls.cc",
+    "onednn/abandoned_threads.cc", "lapack/jax_calls.cc", "lapack/jax_only_calls.cc", "lapack/batch.cc",
+    "lapack/matrix.cc", "lapack/options.cc", "lapack/perturbed_tridiagonal.cc",
 )  # fmt: skip
 GOLDENS = ("-q", "tests/test_golden.py", "-k", "cube/f32 or cube/square", "-p", "no:cacheprovider")
 # What names a kernel and is no part of adding one: measurements, and what was written by releases.

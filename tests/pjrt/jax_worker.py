@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax_factorizations
 import numpy as np
 
 random = np.random.default_rng(0)
@@ -113,6 +114,10 @@ for device in (jax.devices("hd")[0], jax.devices("cpu")[0]):
             leaves = jax.tree.leaves(jax.jit(function)(*operands))
             results |= {f"{name} {number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
             dispatched[name] = dispatched.get(name, 0) + library.hlo_dispatch_pjrt_count(b"dispatched") - before
+        with jax.enable_x64(True):
+            for name, operand in jax_factorizations.operands(np.random.default_rng(1)):
+                made = jax.tree.leaves_with_path(jax.jit(jax_factorizations.program)(operand))
+                results |= {f"{name}{jax.tree_util.keystr(path)}": np.asarray(leaf) for path, leaf in made}
         given = jnp.asarray(normal(64, 64) * 0 + 1)
         results["donation 0"] = np.asarray(donating(given, np.eye(64, dtype=np.float32)))
         deleted = given.is_deleted()

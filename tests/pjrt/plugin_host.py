@@ -84,9 +84,9 @@ class Host:
         return Ran(printed, done.stderr)
 
 
-def fake_python(folder: Path, body: str) -> str:
+def fake_python(folder: Path, body: str, flags: str = " -S") -> str:
     """A program in place of the interpreter, in Python without our package."""
     path = folder / "python"
-    path.write_text(f"#!{sys.executable} -S\n{body}\n")
+    path.write_text(f"#!{sys.executable}{flags}\n{body}\n")
     path.chmod(0o755)
     return os.fspath(path)

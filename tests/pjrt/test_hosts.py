@@ -78,8 +78,8 @@ plugin = socket.socket(fileno=3)
 socket.send_fds(plugin, [struct.pack("=IIQ", 3, 0, 0)], [os.pidfd_open(os.getpid())])
 """
 FAILING = {
-    "an interpreter without the package": ("raise SystemExit(1)", "the rewriter ended as it started"),
-    "it ends in the middle": (HELLO + "plugin.recv(16); os.kill(os.getpid(), 9)", "the rewriter ended"),
+    "it is killed as it starts": ("import os; os.kill(os.getpid(), 9)", "failed as standard error says ("),
+    "it ends in the middle": (HELLO + "plugin.recv(16); os.kill(os.getpid(), 9)", "it was killed, or failed as"),
     "it does not answer": (HELLO + "import time; time.sleep(60)", "did not answer within 1 s"),
     "another version": (
         HELLO.replace('"=IIQ", 3', '"=IIQ", 9'), "the rewriter is another version's: install the same hlo-dispatch"
@@ -105,6 +105,23 @@ def test_a_rewriter_that_fails_leaves_stock(host: Host, what: str) -> None:
     assert sentence in ran["failure"]
 
 
+@pytest.mark.parametrize(
+    ("hidden", "sentence"),
+    [
+        ("hlo_dispatch", "has no hlo-dispatch that can be imported: No module named"),
+        ("yaml", "lacks what hlo-dispatch needs: import of yaml halted"),
+    ],
+)
+def test_an_interpreter_without_a_package(host: Host, hidden: str, sentence: str) -> None:
+    """The sentence names the interpreter and what it lacks."""
+    body = f"import sys; sys.modules[{hidden!r}] = None; program = sys.argv[3]; del sys.argv[1:4]; exec(program)"
+    python = fake_python(host.folder, body, flags="")
+    ran = host.run("twice", HLO_DISPATCH_PYTHON=python)
+    assert (ran["dispatched"], ran["failed"], ran["compared"]) == (0, 2, 2)
+    assert sentence in ran["failure"]
+    assert sys.executable in ran["failure"] or python in ran["failure"]
+
+
 def test_the_environment_of_the_rewriter(host: Host) -> None:
     """It is the host's, but would not load the plugin in turn; and of the host's descriptors it has none."""
     told = host.folder / "told"
@@ -118,7 +135,7 @@ def test_the_environment_of_the_rewriter(host: Host) -> None:
     assert (environment["JAX_PLATFORMS"], environment["HLO_DISPATCH"], environment["ANYTHING"]) == ("cpu", "0", "1")
     assert "PJRT_NAMES_AND_LIBRARY_PATHS" not in environment
     assert environment["HLO_DISPATCH_PJRT_RUNTIME"] == str(host.runtime)
-    assert words[1:4] == ["-P", "-m", "hlo_dispatch.pjrt_plugin"]
+    assert words[1:3] == ["-P", "-c"]
     # The three streams, the socket, the file, and the folder that is listed.
     assert len(descriptors) <= 6
     assert is_alone

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 from plugin_host import PRODUCT
 
+from hlo_dispatch.autotune.compare.timing import Time, paired
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.text import from_text
 from hlo_dispatch.pjrt_plugin.channel import CompileRequest
+from hlo_dispatch.pjrt_plugin.trial import DISTURBED, SLOWER, verdict
 from hlo_dispatch.pjrt_plugin.verification import Verification
 from hlo_dispatch.pjrt_plugin.verifier import verify
 
@@ -81,27 +84,84 @@ def test_results_that_rounding_decides_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "time_limit", "problem"),
+    ("answers", "time_limit", "problem", "is_kept"),
     [
-        (r"print('.\n.\n', flush=True)", 1000, ""),
-        (r"print('.\nit is wrong', flush=True)", 1000, "it is wrong"),
-        (r"print('.', flush=True); os._exit(3)", 1000, "the runtime ended while it compiled and ran both modules"),
-        ("pass", 0.01, "it did not run within"),
+        (r"print('.\n.\n', flush=True)", 1000, "", True),
+        (r"print('.\nit is wrong', flush=True)", 1000, "it is wrong", False),
+        (f"print('.'); print({SLOWER!r}, ': 3 ms', flush=True)", 1000, SLOWER, True),
+        (f"print('.'); print({SLOWER!r}, ': 3 ms', {DISTURBED!r}, flush=True)", 1000, SLOWER, False),
+        (
+            r"print('.', flush=True); os._exit(3)",
+            1000,
+            "the runtime ended while it compiled and ran both modules",
+            False,
+        ),
+        ("pass", 0.01, "it did not run within", False),
     ],
 )
 def test_answers_of_the_verifier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str, time_limit: float, problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str, time_limit: float, problem: str, is_kept: bool
 ) -> None:
-    """Progress, then a verdict; what has no end has the time that the host is ready to wait."""
+    """Progress, then a verdict; what has no end has the time that the host is ready to wait.
+
+    A later process finds what another trial would not change.
+    """
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
     verifier = (sys.executable, "-S", "-c", f"import os, sys, time; sys.stdin.readline(); {answers}; time.sleep(600)")
     request = CompileRequest(STOCK, 1, b"", time_limit, time.monotonic() + time_limit)
     verification = Verification("a runtime", verifier)
-    said = verification.problem(request, REWRITTEN)
+    said = verification.problem(request, REWRITTEN, timed=True)
     verification.end()
     assert said.startswith(problem)
     assert bool(said) == bool(problem)
-    assert len(list((tmp_path / "pjrt_verified").glob("*"))) == (not problem)
+    assert len(list((tmp_path / "pjrt_verified").glob("*"))) == is_kept
+    later = Verification("a runtime", (sys.executable, "-c", "import sys; sys.stdin.readline(); print('anew')"))
+    assert later.problem(request, REWRITTEN, timed=True) == (said if is_kept or time_limit < 1 else "anew")
+    later.end()
+
+
+TURNS = 12
+
+
+def timed(milliseconds: float, disturbed: bool = False) -> Time:
+    """Of a program beside one that takes 10 ms, a little different in each turn."""
+    noise = [1 + 0.003 * (turn * 7 % 5 - 2) for turn in range(TURNS)]
+    found = paired([0.01 * n for n in noise], [1e-3 * milliseconds * n for n in noise[::-1]], 5)
+    return replace(found, is_disturbed=disturbed, least=1e-3 * milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "disturbed", "loses"),
+    [(7, False, False), (10, False, False), (11, False, True), (10.3, True, False), (14, True, True)],
+)
+def test_verdicts_of_a_trial(milliseconds: float, disturbed: bool, loses: bool) -> None:
+    said = verdict(timed(10), timed(milliseconds, disturbed))
+    assert said.startswith(SLOWER) == bool(said) == loses
+    assert said.endswith(DISTURBED) == (loses and disturbed)
+
+
+class TimedClient(FakeClient):
+    """Takes longer for one of the modules."""
+
+    def __init__(self, seconds: dict[bytes, float]) -> None:
+        super().__init__(lambda x: x)
+        self.seconds = seconds
+
+    def uploaded(self, inputs: Sequence[Any], types: Sequence[str]) -> AbstractContextManager[list[list[int]]]:
+        return nullcontext([[1, 2]])
+
+    def run_kept(self, module: bytes, operands: Sequence[Sequence[int]], results: int) -> None:
+        assert (operands, results) == ([[1, 2]], 1)
+        time.sleep(self.seconds[module])
+
+
+@pytest.mark.parametrize(("slower", "left", "sentence"), [(REWRITTEN, 60, SLOWER), (STOCK, 60, ""), (REWRITTEN, 0, "")])
+def test_a_module_that_is_slower_on_the_runtime(slower: bytes, left: float, sentence: str) -> None:
+    """It is refused where there is time to know."""
+    client = TimedClient({STOCK: 0.01, REWRITTEN: 0.01} | {slower: 0.02})
+    said = verify(client, STOCK, REWRITTEN, seconds_left=lambda: left)  # pyright: ignore[reportArgumentType]
+    assert said.startswith(sentence)
+    assert bool(said) == bool(sentence)
 
 
 def test_operands_of_few_bits_are_not_compared() -> None:

@@ -23,10 +23,15 @@ def main() -> None:
     channel = Channel.inherited()
     channel.say_hello()
     threading.Thread(target=_end_with_host, args=(channel.socket.fileno(),), daemon=True).start()
-    from hlo_dispatch.pjrt_plugin.rewriter import answer
-    from hlo_dispatch.pjrt_plugin.verification import Verification
-    from hlo_dispatch.vendor import libraries
-
+    try:
+        from hlo_dispatch.pjrt_plugin.rewriter import answer
+        from hlo_dispatch.pjrt_plugin.verification import Verification
+        from hlo_dispatch.vendor import libraries
+    except ImportError as error:
+        # The plugin waits for an answer, and prints it.
+        while channel.receive() is not None:
+            channel.answer_failed(f"{sys.executable}, the rewriter's Python, lacks what hlo-dispatch needs: {error}")
+        return
     libraries.leave_out("SciPy", "the host of the PJRT plugin has no SciPy")
     verification = Verification(sys.argv[1])
     while (request := channel.receive()) is not None:

@@ -33,6 +33,8 @@ _INTEGER_OPTION, _INTEGER_OPTION_SIZE = 1, 56
 """Type and size of a PJRT_NamedValue that is a number."""
 _EXECUTE_OPTIONS = -1
 """Key of the size of a struct that no function is given directly."""
+_KEPT = 7
+"""Word of these options that has the numbers of operands which are not donated; behind it their count."""
 _TYPES = {
     name: number
     for number, name in enumerate(
@@ -101,14 +103,27 @@ class CClient:
 
     def execute(self, executable: int, inputs: Sequence[Any], types: Sequence[str], results: int) -> list[bytes]:
         """The results of each device in turn; all have the same inputs. Raises PjrtError."""
+        with self.uploaded(inputs, types) as operands:
+            made = self._execute(executable, operands, results)
+        return [self.download(buffer) for buffer in itertools.chain(*made)]
+
+    @contextlib.contextmanager
+    def uploaded(self, inputs: Sequence[Any], types: Sequence[str]) -> Generator[list[list[int]], None, None]:
+        """Each device's buffers with the inputs, for as long as the block lasts."""
         operands = [
             [self.upload(value, kind, device) for value, kind in zip(inputs, types, strict=True)]
             for device in self._devices
         ]
-        made = self._execute(executable, operands, results)
-        for operand in itertools.chain(*operands):
-            self.destroy(operand)
-        return [self.download(buffer) for buffer in itertools.chain(*made)]
+        try:
+            yield operands
+        finally:
+            for operand in itertools.chain(*operands):
+                self.destroy(operand)
+
+    def run_kept(self, executable: int, operands: Sequence[Sequence[int]], results: int) -> None:
+        """Run an executable on each device's buffers, of which it may overwrite none, and free the results."""
+        for buffer in itertools.chain(*self._execute(executable, operands, results, keeps_operands=True)):
+            self.destroy(buffer)
 
     def destroy(self, buffer: int) -> None:
         """Free a buffer."""
@@ -136,7 +151,9 @@ class CClient:
         """Run an executable of one device on buffers, which may be donated by it; returns those of its results."""
         return self._execute(executable, [operands], results)[0]
 
-    def _execute(self, executable: int, operands: Sequence[Sequence[int]], results: int) -> list[list[int]]:
+    def _execute(
+        self, executable: int, operands: Sequence[Sequence[int]], results: int, *, keeps_operands: bool = False
+    ) -> list[list[int]]:
         """Run an executable on each device's buffers; returns each device's results."""
         devices, count = len(operands), len(operands[0])
         arguments = [(ctypes.c_uint64 * max(count, 1))(*buffers) for buffers in operands]
@@ -145,6 +162,9 @@ class CClient:
         result_lists = (ctypes.c_uint64 * devices)(*map(ctypes.addressof, made))
         done, options = (ctypes.c_uint64 * devices)(), _words()
         options[0] = self._sizes.get(_EXECUTE_OPTIONS, options[0])
+        kept = (ctypes.c_int64 * max(count, 1))(*range(count))
+        if keeps_operands:
+            options[_KEPT], options[_KEPT + 1] = ctypes.addressof(kept), count
         self.call(_EXECUTE, executable, ctypes.addressof(options), ctypes.addressof(argument_lists), devices, count,
                    ctypes.addressof(result_lists), ctypes.addressof(done))  # fmt: skip
         for event in done:

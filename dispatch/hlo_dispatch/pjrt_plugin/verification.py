@@ -15,7 +15,9 @@ from typing import BinaryIO
 
 from hlo_dispatch.autotune.store import cache_directory
 from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.ir.module_files import write_atomically
 from hlo_dispatch.pjrt_plugin.channel import CompileRequest
+from hlo_dispatch.pjrt_plugin.trial import DISTURBED, SLOWER
 from hlo_dispatch.pjrt_plugin.verifier import STOCK_HAS_RUN
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.vendor import libraries
@@ -23,8 +25,9 @@ from hlo_dispatch.vendor.onednn import ONEDNN
 from hlo_dispatch.vendor.onemkl import ONEMKL
 from hlo_dispatch.vendor.svml import SVML
 
-STOCK_SHARE, SHARE = 0.5, 0.9
-"""Of the time that the host waits, what stock's module may take, and when the verification ends at the latest."""
+STOCK_SHARE, SHARE, TRIAL_SHARE = 0.5, 0.9, 0.8
+"""Of the time that the host waits, what stock's module may take, when the verification ends at the latest, and when the
+trial in it does."""
 _FOLDER = "pjrt_verified"
 _VERIFIER = (sys.executable, "-P", "-m", "hlo_dispatch.pjrt_plugin.verifier")
 
@@ -45,24 +48,29 @@ class Verification:
         self._runtime = runtime
         self._verifier = verifier
         self._process: subprocess.Popen[bytes] | None = None
-        self._verified: set[str] = set()
+        self._verdicts: dict[str, str] = {}
 
-    def problem(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str] = ()) -> str:
+    def problem(
+        self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str] = (), *, timed: bool = False
+    ) -> str:
         """Why the rewritten module is not to be used; empty: it is right.
 
         Args:
             handlers: of each kernel of a user's own that it calls, target, symbol and path.
+            timed: whether a module that is slower than stock's is not to be used; that sentence begins with SLOWER.
         """
-        digest = self._digest(request, rewritten, handlers)
+        digest = self._digest(request, rewritten, handlers, timed)
         marker = cache_directory() / _FOLDER / digest
-        if digest in self._verified or marker.exists():
-            return ""
-        problem = self._verify(request, rewritten, handlers)
-        if not problem:
-            self._verified.add(digest)
+        if digest in self._verdicts:
+            return self._verdicts[digest]
+        with contextlib.suppress(OSError):
+            return marker.read_text()
+        problem = self._verify(request, rewritten, handlers, timed)
+        if not problem or (problem.startswith(SLOWER) and not problem.endswith(DISTURBED)):
+            self._verdicts[digest] = problem
             with contextlib.suppress(OSError):
                 marker.parent.mkdir(parents=True, exist_ok=True)
-                marker.touch()
+                write_atomically(str(marker), problem.encode())
         return problem
 
     def end(self) -> int:
@@ -74,8 +82,10 @@ class Verification:
             process.kill()
         return process.returncode
 
-    def _digest(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str]) -> str:
+    def _digest(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str], timed: bool) -> str:
         digest = hashlib.sha256(rewritten)
+        # Times depend on stock's module as well.
+        digest.update(request.module if timed else b"")
         digest.update(request.options)
         builds = [os.stat(handler.split(" ", 2)[2]) for handler in handlers]
         # A home directory may be shared by machines of several kinds.
@@ -83,11 +93,13 @@ class Verification:
         digest.update(f" {handlers} {[(build.st_size, build.st_mtime_ns) for build in builds]}".encode())
         return digest.hexdigest()
 
-    def _verify(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str]) -> str:
+    def _verify(self, request: CompileRequest, rewritten: bytes, handlers: Sequence[str], timed: bool) -> str:
         with _in_memory(request.module) as stock_file, _in_memory(rewritten) as rewritten_file:
             files = {"stock": stock_file, "rewritten": rewritten_file}
             asked: dict[str, object] = {name: f"/proc/{os.getpid()}/fd/{file.fileno()}" for name, file in files.items()}
             asked |= {"devices": request.devices, "options": request.options.hex(), "handlers": list(handlers)}
+            trial_until = request.deadline - (1 - TRIAL_SHARE) * request.time_limit
+            asked |= {"trial_until": trial_until if timed else None}
             process = self._process if self._process is not None else self._start()
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):

@@ -11,7 +11,9 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.ir.text import parsed
 from hlo_dispatch.kernels import plugin_path
 from hlo_dispatch.pjrt_plugin.c_client import CClient
+from hlo_dispatch.pjrt_plugin.trial import trial
 from hlo_dispatch.process.parent import end_with_parent
 
 _SEED = 20
@@ -38,13 +41,19 @@ STOCK_HAS_RUN = b".\n"
 
 
 def verify(
-    client: CClient, stock: bytes, rewritten: bytes, options: bytes = b"", stock_has_run: Callable[[], object] = int
+    client: CClient,
+    stock: bytes,
+    rewritten: bytes,
+    options: bytes = b"",
+    stock_has_run: Callable[[], object] = int,
+    seconds_left: Callable[[], float] | None = None,
 ) -> str:
     """Why a rewritten module is not to be used; empty: its results are stock's, on every device of the client.
 
     Args:
         options: a CompileOptionsProto that asks for as many devices; empty: for one.
         stock_has_run: called as stock's module has run on some inputs.
+        seconds_left: what is left of the time for the answer; None: no trial compares the two modules' times.
     """
     module = parsed(stock)
     # The runtime is given no layouts with a module, and takes row-major ones.
@@ -56,7 +65,7 @@ def verify(
         return "its operands or results are no plain arrays"
     types = [shape.element_type for shape in parameters]
     tolerance = _TOLERANCE if _element_types(module).isdisjoint(_ROUNDED) else _COARSE
-    compared = False
+    compared, inputs = False, list[Any]()
     with client.loaded(stock, options) as first, client.loaded(rewritten, options) as second:
         for inputs in _inputs(module, parameters):
             expected = _arrays(client.execute(first, inputs, types, len(results)), results)
@@ -66,10 +75,14 @@ def verify(
             if found:
                 number = found.result % len(results)
                 return f"result {number} differs from stock's by {found.value:.2g} of its largest value"
-            if is_finite(expected):
-                return ""
             compared = compared or any(map(_has_finite, expected))
-    return "" if compared else "its results are not finite on random inputs"
+            if is_finite(expected):
+                break
+        if not compared:
+            return "its results are not finite on random inputs"
+        if seconds_left is None:
+            return ""
+        return trial(client, (first, second), inputs, types, len(results), seconds_left())
 
 
 def _inputs(module: Module, shapes: list[Shape]) -> Iterator[list[Any]]:
@@ -111,6 +124,10 @@ def _has_finite(value: Any) -> bool:
     return bool(_finite(value).any())
 
 
+def _seconds_until(moment: float) -> float:
+    return moment - time.monotonic()
+
+
 def main() -> None:
     """Answer until the rewriter ends."""
     end_with_parent()
@@ -127,7 +144,9 @@ def main() -> None:
             for handler in asked["handlers"]:
                 client.add_kernel(*handler.split(" ", 2))
             options = bytes.fromhex(asked["options"])
-            verdict = verify(client, stock, rewritten, options, lambda: answers.write(STOCK_HAS_RUN))
+            until: float | None = asked["trial_until"]
+            left = None if until is None else partial(_seconds_until, until)
+            verdict = verify(client, stock, rewritten, options, partial(answers.write, STOCK_HAS_RUN), left)
         except HloDispatchError as error:
             verdict = " ".join(str(error).split())
         answers.write(verdict.encode() + b"\n")

@@ -135,7 +135,9 @@ HLO_DISPATCH_EXPORT const hlo_dispatch_state_type* hlo_dispatch_state_type_at(si
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_register(const struct XLA_FFI_Api* api, const char* platform);
 
 /* Registers handlers of the LAPACK calls that JAX writes (lapack_spotrf_ffi and its like), with an XLA that lacks
- * jaxlib's: Cholesky, triangular solves, LU, QR, eigh and SVD, by oneMKL, or by our own code where there is none. */
+ * jaxlib's: Cholesky, triangular solves, LU, QR, eigh and SVD, by oneMKL, or by our own code where there is none; by
+ * oneMKL only, pivoted QR, products with Q, general eigenvalues, Schur forms, Hessenberg and tridiagonal reductions and
+ * tridiagonal solves. Those that the XLA has already it keeps: the error says so. */
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_register_lapack(const struct XLA_FFI_Api* api,
                                                                      const char* platform);
 
