@@ -1,10 +1,28 @@
 #include "onednn/memory.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "common/failure.h"
 
 namespace hlo_dispatch::onednn {
+
+namespace {
+
+// Asks the library itself, which a variable of its own may keep from using what the processor has.
+bool FindF16() {
+  const Library& library = Library::Get();
+  const Tensor one{{"probe", ElementType::kF16, {1, 1}, {1, 1}}};
+  OwnedMemoryDescriptor memory = one.Describe();
+  PrimitiveDescriptor* descriptor = nullptr;
+  const Status status = library.functions().matmul_primitive_desc_create(&descriptor, library.engine(), memory.get(),
+                                                                         memory.get(), nullptr, memory.get(), nullptr);
+  const OwnedDescriptor owned(descriptor);
+  return status == kSuccess;
+}
+
+}  // namespace
 
 DataType ToDataType(ElementType type) {
   switch (type) {
@@ -58,6 +76,23 @@ Tensor Tensor::WithSwapped(size_t first, size_t second) const {
   std::swap(swapped.dims[first], swapped.dims[second]);
   std::swap(swapped.strides[first], swapped.strides[second]);
   return swapped;
+}
+
+Tensor Tensor::Widened() const {
+  if (type != ElementType::kF16) return *this;
+  static const bool has_f16 = FindF16();
+  if (has_f16) return *this;
+  std::vector<size_t> order(dims.size());  // of the dimensions, fastest first
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+  Tensor widened{{role, ElementType::kF32, dims, strides}};
+  int64_t step = 1;
+  for (const size_t i : order) {
+    widened.strides[i] = step;
+    step *= dims[i];
+  }
+  widened.stored = std::make_shared<const StoredHalves>(StoredHalves{*this, widened.strides});
+  return widened;
 }
 
 Tensor Tensor::WithChannelsLast() const {

@@ -3,6 +3,7 @@
 #define HLO_DISPATCH_ONEDNN_MEMORY_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,18 @@ namespace hlo_dispatch::onednn {
 // oneDNN's number for it.
 DataType ToDataType(ElementType type);
 
+// A buffer in f16 whose elements a primitive has in f32, in a dense copy.
+struct StoredHalves {
+  StridedArray array;
+  std::vector<int64_t> widened_strides;  // of the copy, in the array's dimensions
+};
+
 struct Tensor : StridedArray {
+  // Not null: this is the copy of such a buffer, and what other tensors are made of it are views of that copy.
+  std::shared_ptr<const StoredHalves> stored = nullptr;
+
+  // What is in the call's buffer.
+  const StridedArray& buffer() const { return stored == nullptr ? *this : stored->array; }
   OwnedMemoryDescriptor Describe() const;
   // The same tensor with the format left to oneDNN.
   OwnedMemoryDescriptor DescribeAnyFormat() const;
@@ -23,6 +35,9 @@ struct Tensor : StridedArray {
   Tensor WithUnitDimension() const;
   // The same tensor with two dimensions exchanged.
   Tensor WithSwapped(size_t first, size_t second) const;
+  // The tensor in f32, dense in the order of its strides, if it is of f16 and oneDNN has no arithmetic in that on this
+  // processor.
+  Tensor Widened() const;
   // As many elements in a dense layout: batch slowest, then space, then dimension 1, the channels.
   Tensor WithChannelsLast() const;
 };

@@ -82,8 +82,14 @@ double MultiplyAdds(const CallOperands& operands, bool is_gradient) {
 
 }  // namespace
 
+void PlanConversion(MemoryLayout& memory, Operand& operand) {
+  if (operand.tensor.stored == nullptr || operand.is_prepacked()) return;
+  operand.conversion = HalfConversion(*operand.tensor.stored);
+  operand.converted_offset = memory.Reserve(operand.tensor.Bytes());
+}
+
 BufferSpec Operand::spec() const {
-  return {tensor.role, is_prepacked() ? xla::ffi::U8 : DataTypeOf(tensor.type), BufferBytes()};
+  return {tensor.role, is_prepacked() ? xla::ffi::U8 : DataTypeOf(tensor.buffer().type), BufferBytes()};
 }
 
 bool CallPlan::Reorders() const {
@@ -121,7 +127,11 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
   if (operands.destination.elements > 0) {
     Invalid(std::string(roles.destination) + ": expected a whole buffer, got a part of one");
   }
-  operands.chain = ReadPostOps(attributes, operands.destination.dims, add_unit_dimension, roles.own_post_ops);
+  const bool widens = operands.has_weights();
+  operands.chain = ReadPostOps(attributes, operands.destination.dims, add_unit_dimension, roles.own_post_ops, widens);
+  if (widens) {
+    for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) *tensor = tensor->Widened();
+  }
   if (add_unit_dimension) {
     for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {
       if (!tensor->dims.empty()) *tensor = tensor->WithUnitDimension();
@@ -132,7 +142,7 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
 
 void CallOperands::ReadBias(const Attributes& attributes, int64_t length, int rank, int axis) {
   has_bias = attributes.Has("bias_type");
-  if (has_bias) bias = BiasTensor(attributes, length, rank, axis);
+  if (has_bias) bias = BiasTensor(attributes, length, rank, axis).Widened();
 }
 
 OwnedMemoryDescriptor CallOperands::DescribeWeights() const {
@@ -179,6 +189,7 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   if (operands.has_weights()) plan.operands.push_back({operands.weights, indices.weights, {}, {}});
   plan.destination = {operands.destination, indices.destination, {}, {}};
   CheckRounding(plan);
+  if (operands.source.stored != nullptr) plan.implementation += " of widened f16";
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 
   plan.may_be_prepacked = operands.weights_format == WeightsFormat::kPrepacked;
@@ -207,12 +218,16 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   const int64_t primitive_scratch = ScratchpadBytes(descriptor);
   plan.primitive_scratch_offset = scratch.Reserve(primitive_scratch);
   plan.scratch_bytes = scratch.bytes();
-  plan.reorder_scratch_bytes = reorder_scratch.bytes();
 
   if (operands.has_bias) plan.operands.push_back({operands.bias, kArgumentBias, {}, {}});
   for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index, {}, {}});
+  for (Operand& operand : plan.operands) PlanConversion(reorder_scratch, operand);
+  PlanConversion(reorder_scratch, plan.destination);
+  plan.reorder_scratch_bytes = reorder_scratch.bytes();
   plan.sums_in_place = operands.chain.sums_in_place;
-  if (plan.sums_in_place && (plan.destination.reorder.descriptor != nullptr || reversed == &plan.destination)) {
+  const bool writes_elsewhere = plan.destination.reorder.descriptor != nullptr || reversed == &plan.destination ||
+                                plan.destination.conversion.has_value();
+  if (plan.sums_in_place && writes_elsewhere) {
     Unsupported(plan.implementation + " writes its result in another layout first");
   }
   plan.multiply_adds = MultiplyAdds(operands, gradient);

@@ -11,8 +11,10 @@
 #include "common/attributes.h"
 #include "common/buffer_spec.h"
 #include "onednn/blocked_copy.h"
+#include "onednn/half_conversion.h"
 #include "onednn/library.h"
 #include "onednn/memory.h"
+#include "onednn/memory_layout.h"
 #include "onednn/post_ops.h"
 #include "onednn/prepacked_layout.h"
 
@@ -36,12 +38,18 @@ struct Operand {
   LayoutReorder reorder;
   // Not 0: the buffer has so many bytes, of the tensor as the primitive has it (prepacked_layout.h).
   int64_t packed_bytes = 0;
+  // Set where the buffer is in f16 and the tensor in f32: every call converts between it and this offset of reorder
+  // scratch.
+  std::optional<HalfConversion> conversion = {};
+  int64_t converted_offset = 0;
 
   bool is_prepacked() const { return packed_bytes > 0; }
-  int64_t BufferBytes() const { return is_prepacked() ? packed_bytes : tensor.BufferBytes(); }
+  int64_t BufferBytes() const { return is_prepacked() ? packed_bytes : tensor.buffer().BufferBytes(); }
   BufferSpec spec() const;  // of the buffer; prepacked weights are bytes
   // Bytes in front of the first element in that buffer.
-  int64_t BytesBefore() const { return is_prepacked() ? 0 : tensor.offset * ElementBytes(tensor.type); }
+  int64_t BytesBefore() const {
+    return is_prepacked() ? 0 : tensor.buffer().offset * ElementBytes(tensor.buffer().type);
+  }
   void* Begin(void* buffer) const { return static_cast<char*>(buffer) + BytesBefore(); }
 };
 
@@ -111,7 +119,7 @@ struct CallOperands {
   bool has_weights() const { return !weights.dims.empty(); }
 
   // Reads everything but the bias, whose length and place only the kernel knows. With `add_unit_dimension` every
-  // tensor gets one more dimension, of size one, before its last.
+  // tensor gets one more dimension, of size one, before its last. Where there are weights, tensors of f16 are widened.
   static CallOperands Read(const Attributes& attributes, const Roles& roles = {}, bool add_unit_dimension = false);
   // If the call has a bias: `length` values along `axis` of a tensor of `rank` dimensions.
   void ReadBias(const Attributes& attributes, int64_t length, int rank, int axis);
@@ -123,6 +131,9 @@ struct CallOperands {
 // Completes a plan once the kernel has created its primitive descriptor for these operands. Source, weights and
 // result are reordered wherever the primitive was created for another layout than the buffers have.
 CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, const ArgumentIndices& indices = {});
+
+// Plans the conversion of an operand, or the result, of which the buffer is in f16 and the tensor in f32.
+void PlanConversion(MemoryLayout& memory, Operand& operand);
 
 // Plan of the reorder that prepacks the weights of a call, planned for prepacked weights.
 CallPlan PlanPrepack(const CallPlan& call);

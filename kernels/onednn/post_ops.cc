@@ -84,7 +84,7 @@ int OperandIndex(int position, const std::string& role) {
 }  // namespace
 
 PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension,
-                        int skipped) {
+                        int skipped, bool widens) {
   const Library& library = Library::Get();
   PostOps* post_ops = nullptr;
   library.Check(library.functions().post_ops_create(&post_ops), "creating the post-op chain");
@@ -112,6 +112,7 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
                     role + ": appending eltwise " + algorithm);
     } else if (kind == "binary") {
       auto [found, operand] = ReadBinaryPostOp(attributes, role, dims);
+      if (widens) operand = operand.Widened();
       if (add_unit_dimension) operand = operand.WithUnitDimension();
       library.Check(library.functions().post_ops_append_binary(post_ops, found, operand.Describe().get()),
                     role + ": appending binary " + algorithm);

@@ -24,9 +24,10 @@ struct PostOpChain {
 // Reads and builds the chain; every binary operand must have the result's dimensions `dims`, or 1 where it repeats.
 // With `add_unit_dimension` the primitive's result has one dimension more than the call's, and so have the operands.
 // The first `skipped` are left out: the primitive computes them itself. One of the kind sum, which has no operand, is
-// allowed with attribute `accumulated`, which members of call groups may have.
+// allowed with attribute `accumulated`, which members of call groups may have. Operands of f16 are widened, if the
+// primitive's own are.
 PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension,
-                        int skipped = 0);
+                        int skipped = 0, bool widens = false);
 
 // A post-op that a primitive computes itself.
 struct BinaryPostOp {

@@ -50,7 +50,9 @@ CallPlan PlanPrepack(const CallPlan& call) {
   plan.operands.push_back({weights.tensor, kArgumentSource, {}, {}});
   plan.destination = {weights.tensor, kArgumentDestination, {}, {}, call.prepacked.bytes};
   plan.destination.tensor.role = "packed";
-  MemoryLayout scratch;
+  MemoryLayout scratch, reorder_scratch;
+  PlanConversion(reorder_scratch, plan.operands[0]);
+  plan.reorder_scratch_bytes = reorder_scratch.bytes();
   if (call.prepacked.reversed) plan.operands[0].reversed_offset = scratch.Reserve(weights.tensor.Bytes());
   plan.primitive_scratch_offset = scratch.Reserve(ScratchpadBytes(plan.descriptor));
   plan.scratch_bytes = scratch.bytes();

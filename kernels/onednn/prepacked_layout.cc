@@ -34,7 +34,9 @@ std::string Described(const Tensor& weights, const BlockedLayout& layout, bool r
 
 PrepackedLayout PrepackedLayout::Of(const Tensor& weights, const MemoryDescriptor* preferred, bool reversed) {
   const Functions& onednn = Library::Get().functions();
-  if (!reversed && onednn.memory_desc_equal(weights.Describe().get(), preferred)) return {};
+  // Weights of f16 that the primitive has in f32 are widened, if no more.
+  if (!reversed && weights.stored == nullptr && onednn.memory_desc_equal(weights.Describe().get(), preferred))
+    return {};
   const std::optional<BlockedLayout> layout = BlockedLayout::Read(preferred, weights.type);
   if (!layout.has_value()) return {};
   return {{static_cast<int64_t>(onednn.memory_desc_get_size(preferred)), Described(weights, *layout, reversed)},

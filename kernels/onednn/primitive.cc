@@ -112,7 +112,8 @@ Primitive::Primitive(CallPlan plan)
   for (const Operand& operand : plan_.operands) reorders_.push_back(make_reorder(operand));
   destination_reorder_ = make_reorder(plan_.destination);
   const auto is_used_as_it_is = [](const Operand& operand) {
-    return !operand.reversed_offset.has_value() && operand.reorder.descriptor == nullptr;
+    return !operand.conversion.has_value() && !operand.reversed_offset.has_value() &&
+           operand.reorder.descriptor == nullptr;
   };
   is_plain_ = is_used_as_it_is(plan_.destination) &&
               std::all_of(plan_.operands.begin(), plan_.operands.end(), is_used_as_it_is);
@@ -137,8 +138,12 @@ std::unique_ptr<Primitive::Context> Primitive::MakeContext() const {
   return context;
 }
 
-void* Primitive::AddressOf(const Operand& operand, void* buffer, char* scratch) {
-  return operand.reversed_offset.has_value() ? scratch + *operand.reversed_offset : buffer;
+void* Primitive::Converted(const Operand& operand, void* buffer, char* reorder_scratch) {
+  return operand.conversion.has_value() ? reorder_scratch + operand.converted_offset : buffer;
+}
+
+void* Primitive::AddressOf(const Operand& operand, void* converted, char* scratch) {
+  return operand.reversed_offset.has_value() ? scratch + *operand.reversed_offset : converted;
 }
 
 void Primitive::Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
@@ -151,7 +156,7 @@ void Primitive::Point(Context& context, const std::vector<void*>& operands, void
     return;
   }
   auto point_buffer = [&](Buffer& buffer, const Operand& operand, void* address) {
-    buffer.plain.Point(library, AddressOf(operand, address, scratch));
+    buffer.plain.Point(library, AddressOf(operand, Converted(operand, address, reorder_scratch), scratch));
     if (buffer.reordered.memory == nullptr) return;
     buffer.reordered.Point(library, reorder_scratch + operand.reorder.offset);
     buffer.reorder_scratch.Point(library, reorder_scratch + operand.reorder.scratch_offset);
@@ -211,10 +216,16 @@ void Submission::Submit(Primitive& primitive, const std::vector<void*>& operands
   last_submitted_ = &primitive;
   if (++in_flight_ == kMaxInFlight) Wait();
   const CallPlan& plan = primitive.plan_;
-  if (!primitive.is_plain_ && plan.destination.reversed_offset.has_value()) {
+  if (primitive.is_plain_) return;
+  void* converted = Primitive::Converted(plan.destination, destination, reorder_scratch_.data());
+  if (plan.destination.reversed_offset.has_value()) {
     Wait();
     CopyReversed(plan.destination.tensor, plan.spatial_dimensions,
-                 Primitive::AddressOf(plan.destination, destination, scratch_bytes), destination);
+                 Primitive::AddressOf(plan.destination, converted, scratch_bytes), converted);
+  }
+  if (plan.destination.conversion.has_value()) {
+    Wait();
+    plan.destination.conversion->Narrow(converted, destination, parallel);
   }
 }
 
@@ -223,10 +234,15 @@ void Submission::CopyOperands(const Primitive& primitive, const std::vector<void
   const CallPlan& plan = primitive.plan_;
   for (size_t i = 0; i < plan.operands.size(); ++i) {
     const Operand& operand = plan.operands[i];
-    void* from = Primitive::AddressOf(operand, operands[i], scratch);
+    void* converted = Primitive::Converted(operand, operands[i], reorder_scratch_.data());
+    if (operand.conversion.has_value()) {
+      Wait();
+      operand.conversion->Widen(operands[i], converted, parallel);
+    }
+    void* from = Primitive::AddressOf(operand, converted, scratch);
     if (operand.reversed_offset.has_value()) {
       Wait();
-      CopyReversed(operand.tensor, plan.spatial_dimensions, operands[i], from);
+      CopyReversed(operand.tensor, plan.spatial_dimensions, converted, from);
     }
     if (operand.reorder.copy.has_value()) {
       Wait();

@@ -37,8 +37,10 @@ class Primitive {
   std::unique_ptr<Context> AcquireContext();
   // Not after an execution that failed.
   void Release(std::unique_ptr<Context> context);
+  // Address of the tensor in the primitive's element type: in reorder scratch, if the buffer's is another.
+  static void* Converted(const Operand& operand, void* buffer, char* reorder_scratch);
   // Address that the primitive reads or writes: in scratch memory, if the operand is reversed.
-  static void* AddressOf(const Operand& operand, void* buffer, char* scratch);
+  static void* AddressOf(const Operand& operand, void* converted, char* scratch);
   void Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
              char* reorder_scratch) const;
   // Submits the work to the stream; the caller waits for it.
@@ -77,7 +79,7 @@ class Submission {
   void Finish();
 
  private:
-  // Copies operands that a primitive reads reversed, or in a layout that our own copy makes.
+  // Copies operands that a primitive reads in another element type, reversed, or in a layout that our own copy makes.
   void CopyOperands(const Primitive& primitive, const std::vector<void*>& operands, char* scratch,
                     const Parallel& parallel);
 

@@ -54,6 +54,12 @@ CallPlan WithLibraryReorders(CallPlan plan) {
   return plan;
 }
 
+// There is no library call that does what a call with own conversions does.
+void CheckType(const Operand& operand) {
+  if (!operand.conversion.has_value()) return;
+  Unsupported(operand.tensor.role + ": oneDNN has no arithmetic in f16 on this processor");
+}
+
 }  // namespace
 
 RawPrimitive::Bytes RawPrimitive::Allocate(int64_t bytes) {
@@ -68,6 +74,8 @@ RawPrimitive::Bytes RawPrimitive::Allocate(int64_t bytes) {
 RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<OperandBuffer>& given)
     : primitive_(WithLibraryReorders(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
+  for (const Operand& operand : built.operands) CheckType(operand);
+  CheckType(built.destination);
   const auto given_for = [&](size_t i, const Operand& operand) -> void* {
     if (i >= given.size() || given[i].address == nullptr) return nullptr;
     if (given[i].bytes == operand.BufferBytes()) return operand.Begin(given[i].address);

@@ -16,7 +16,7 @@ from hlo_dispatch.vendor import kernels, registry
 from hlo_dispatch.vendor.kernels import Planned
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(jnp.bfloat16)}
-TYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+TYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()} | {np.dtype(np.float16): "f16"}
 
 
 class HashableArray(np.ndarray):
@@ -240,7 +240,7 @@ def convolve(source: np.ndarray, weights: np.ndarray, window: Window) -> np.ndar
 def assert_close(result: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, dtype: str = "f32") -> None:
     """Compare within rounding of the sums (`magnitude` is the sum of absolute products) and of the result."""
     assert result.shape == expected.shape
-    rounding = {"f32": 1e-6, "bf16": 2.0**-8}[dtype]
+    rounding = {"f32": 1e-6, "f16": 2.0**-11, "bf16": 2.0**-8}[dtype]
     allowed = 1e-5 * magnitude + rounding * np.abs(expected) + 1e-30
     # Written so that a NaN on either side fails.
     wrong = ~(np.abs(result - expected) <= allowed)

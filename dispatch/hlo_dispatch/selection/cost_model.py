@@ -182,12 +182,14 @@ def _wrapping_product(match: Match) -> tuple[bool, str]:
 
 
 def _is_plain(match: Match) -> bool:
-    """Whether XLA has a good kernel for it: an ungrouped 2-D forward convolution in f32 or integers."""
+    """Whether XLA has a good kernel for it: an ungrouped 2-D forward convolution in f32, to which it widens f16, or
+    integers.
+    """
     anchor = match.anchor
     return (
         anchor.kernel == "onednn.convolution"
         and anchor.weights is not None
-        and anchor.source.element_type in ("f32", *INTEGER_TYPES)
+        and anchor.source.element_type in ("f32", "f16", *INTEGER_TYPES)
         and len(anchor.source.dimensions) == len(anchor.weights.dimensions) == 4
     )
 
