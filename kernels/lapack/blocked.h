@@ -48,6 +48,18 @@ using TrsmBatch = void (*)(const Triangle& triangle, const Matrix& a, const void
 // Likewise.
 TrsmBatch FindTrsmBatch(const Matrix& a, const Matrix& b, const Matrix& x);
 
+// How a symmetric matrix is read, and what is wanted of it.
+struct Symmetric {
+  char uplo;
+  bool symmetrised, has_vectors;
+};
+
+// syevd for every tiny matrix of a batch; without eigenvectors v is working memory.
+using SyevdBatch = void (*)(const Symmetric& read, const Matrix& a, const void* source, const Matrix& v, void* vectors,
+                            void* values, int* info, const Parallel& parallel);
+// Likewise.
+SyevdBatch FindSyevdBatch(const Matrix& a, const Matrix& v);
+
 // LAPACK's getrf, for matrices that fit into the first-level cache.
 using Getrf = void (*)(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info);
 // Throws likewise, and where there are too many rows.

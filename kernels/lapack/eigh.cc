@@ -2,8 +2,10 @@
 #include <algorithm>
 
 #include "common/checked.h"
+#include "common/failure.h"
 #include "common/family.h"
 #include "lapack/batch.h"
+#include "lapack/blocked.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 #include "lapack/workspace.h"
@@ -29,12 +31,17 @@ class Eigh final : public Routine {
     CheckSame(a_, v_);
     CheckSquare(a_);
     name_ = a_.scalar.prefix + (a_.scalar.is_complex() ? "heevd" : "syevd");
-    if (a_.scalar.is_complex()) {
+    if (provider.is_own()) {
+      batch_ = blocked::FindSyevdBatch(a_, v_);
+      if (batch_ == nullptr) Unsupported("our own code has eigenvalues of batches of matrices up to 8x8 alone");
+      name_ = "lanes_" + name_;
+    } else if (a_.scalar.is_complex()) {
       heevd_ = provider.Get<Heevd>("", name_);
+      Query();
     } else {
       syevd_ = provider.Get<Syevd>("", name_);
+      Query();
     }
-    Query();
     operands_ = {a_.spec()};
     const int64_t values = Product(a_.batch(), a_.rows, "w");
     results_ = {v_.spec(), VectorSpec("w", a_.scalar.real_type, a_.scalar.real_bytes(), values),
@@ -44,6 +51,11 @@ class Eigh final : public Routine {
   std::string implementation() const override { return name_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    if (batch_ != nullptr) {
+      batch_({uplo_, copying_ == Copying::kSymmetrised, mode_ == 'V'}, a_, buffers.operands[0], v_, buffers.results[0],
+             buffers.results[1], static_cast<int*>(buffers.results[2]), parallel);
+      return;
+    }
     ForBatch(provider_, a_, parallel, [&](int64_t i, const Parallel& inner) {
       const ColumnMajor v(v_, v_.At(buffers.results[0], i));
       Copy(a_, a_.At(buffers.operands[0], i), v.matrix(), v.data(), copying_, inner);
@@ -93,12 +105,13 @@ class Eigh final : public Routine {
   std::string name_;
   Syevd syevd_ = nullptr;
   Heevd heevd_ = nullptr;
+  blocked::SyevdBatch batch_ = nullptr;
   int work_size_ = 1;
   int real_work_size_ = 1;
   int integers_ = 1;
 };
 
-const Family<Eigh, kMkl, kScipy> family("eigh", {{"syevd", "heevd"}});
+const Family<Eigh, kMkl, kScipy, kOwn> family("eigh", {{"syevd", "heevd"}});
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Batched Cholesky of small matrices, LU and triangular solves of tiny ones: one matrix in each lane of a vector.
+// Batched Cholesky of small matrices, LU, triangular solves and eigenvalues of tiny ones: one matrix in each lane of a
+// vector.
 #include <algorithm>
 
 #include "common/rounding.h"
@@ -92,6 +93,24 @@ void Solve(const Triangle& triangle, const Matrix& a, const void* factor, const 
   });
 }
 
+template <typename T>
+void Diagonalise(const Symmetric& read, const Matrix& a, const void* source, const Matrix& v, void* vectors,
+                 void* values, int* info, const Parallel& parallel) {
+  const int64_t n = v.rows, row = RowOf(n);
+  // Of the elements in memory the upper triangle is read.
+  const BatchStrides from = StridesOf(a, read.uplo == 'L'), to = StridesOf(v, false);
+  ForGroups<T>(v.batch(), n * (2 * row + 1), parallel, [&](int64_t first, int64_t some, T* s) {
+    T *found = s + n * row * kLanes<T>, *w = found + n * row * kLanes<T>;
+    LoadLanes(s, row, static_cast<const T*>(source) + first * from.matrix, from, n, n, some);
+    if (read.symmetrised) SymmetriseLanes(s, row, n);
+    int infos[kLanes<T>];
+    EigenLanes(s, row, n, read.has_vectors ? found : nullptr, w, infos);
+    std::copy(infos, infos + some, info + first);
+    StoreLanes(w, n, static_cast<T*>(values) + first * n, BatchStrides{n, n, 1}, 1, n, some);
+    StoreLanes(read.has_vectors ? found : s, row, static_cast<T*>(vectors) + first * to.matrix, to, n, n, some);
+  });
+}
+
 // Whether matrices follow one another at one distance: every dimension of the batch steps over the whole of the next.
 bool IsRegular(const Matrix& matrix) {
   int64_t next = 0;  // what the dimension in front has to step by
@@ -130,6 +149,12 @@ TrsmBatch FindTrsmBatch(const Matrix& a, const Matrix& b, const Matrix& x) {
   Check(x.scalar);
   if (!FitLanes(a) || !FitLanes(x) || !IsRegular(b)) return nullptr;
   return x.scalar.bytes == 4 ? Solve<float> : Solve<double>;
+}
+
+SyevdBatch FindSyevdBatch(const Matrix& a, const Matrix& v) {
+  Check(v.scalar);
+  if (!FitLanes(v) || !IsRegular(a)) return nullptr;
+  return v.scalar.bytes == 4 ? Diagonalise<float> : Diagonalise<double>;
 }
 
 }  // namespace hlo_dispatch::lapack::blocked

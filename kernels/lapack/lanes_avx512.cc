@@ -33,6 +33,38 @@ inline Lane<double>::Vector Size(Lane<double>::Vector value) {
                                                 _mm512_set1_epi64(0x7fffffffffffffff));
 }
 
+// The exponent of |x| as a whole number; x times two to the power of one.
+inline Lane<float>::Vector Exponent(Lane<float>::Vector value) {
+  return reinterpret_cast<Lane<float>::Vector>(_mm512_maskz_getexp_ps(0xffff, reinterpret_cast<__m512>(value)));
+}
+inline Lane<double>::Vector Exponent(Lane<double>::Vector value) {
+  return reinterpret_cast<Lane<double>::Vector>(_mm512_maskz_getexp_pd(0xff, reinterpret_cast<__m512d>(value)));
+}
+inline Lane<float>::Vector Scaled(Lane<float>::Vector value, Lane<float>::Vector exponent) {
+  return reinterpret_cast<Lane<float>::Vector>(
+      _mm512_maskz_scalef_ps(0xffff, reinterpret_cast<__m512>(value), reinterpret_cast<__m512>(exponent)));
+}
+inline Lane<double>::Vector Scaled(Lane<double>::Vector value, Lane<double>::Vector exponent) {
+  return reinterpret_cast<Lane<double>::Vector>(
+      _mm512_maskz_scalef_pd(0xff, reinterpret_cast<__m512d>(value), reinterpret_cast<__m512d>(exponent)));
+}
+
+// Of matrices whose largest element is between 1 and 2: what is no longer rotated away, and what a rotation adds to a
+// square, that there is no division by zero.
+template <typename T>
+struct Negligible;
+template <>
+struct Negligible<float> {
+  static constexpr float kElement = 2e-8f, kSquare = 1e-36f;
+};
+template <>
+struct Negligible<double> {
+  static constexpr double kElement = 4e-17, kSquare = 1e-290;
+};
+
+// Convergence is quadratic: eight rows take six to eight sweeps.
+constexpr int kMostSweeps = 30;
+
 // Calls square(p, q) for whole squares of elements along q and single(p, q) for the rest.
 template <typename Square, typename Single>
 inline void ForElements(int64_t outer, int64_t inner, const Square& square, const Single& single) {
@@ -213,13 +245,111 @@ void SolveLanes(const T* a, int64_t a_row, bool is_lower, bool has_unit_diagonal
   }
 }
 
+namespace {
+
+// Both become numbers turned by an angle of this cosine and sine.
+template <typename Vector>
+inline void Turn(Vector& p, Vector& q, Vector cosine, Vector sine) {
+  const Vector turned = cosine * p - sine * q;
+  q = sine * p + cosine * q;
+  p = turned;
+}
+
+template <typename Vector>
+inline void ExchangeWhere(decltype(Vector{} < Vector{}) mask, Vector& p, Vector& q) {
+  const Vector kept = p;
+  p = mask ? q : p;
+  q = mask ? kept : q;
+}
+
+// One rotation for each pair of columns, which makes the element that they share zero.
+template <typename T, typename Vector>
+inline void Sweep(Vector* at, int64_t row, int64_t n, Vector* v) {
+  for (int64_t p = 0; p + 1 < n; ++p) {
+    for (int64_t q = p + 1; q < n; ++q) {
+      const Vector shared = at[p * row + q], difference = at[q * row + q] - at[p * row + p], twice = shared + shared;
+      const Vector size = Root(difference * difference + twice * twice + Negligible<T>::kSquare);
+      const Vector tangent = (difference < Vector{} ? -twice : twice) / (Size(difference) + size);
+      const Vector cosine = T(1) / Root(tangent * tangent + T(1)), sine = tangent * cosine;
+      at[p * row + p] -= tangent * shared;
+      at[q * row + q] += tangent * shared;
+      at[p * row + q] = Vector{};
+      for (int64_t k = 0; k < p; ++k) Turn(at[k * row + p], at[k * row + q], cosine, sine);
+      for (int64_t k = p + 1; k < q; ++k) Turn(at[p * row + k], at[k * row + q], cosine, sine);
+      for (int64_t k = q + 1; k < n; ++k) Turn(at[p * row + k], at[q * row + k], cosine, sine);
+      for (int64_t k = 0; v != nullptr && k < n; ++k) Turn(v[k * row + p], v[k * row + q], cosine, sine);
+    }
+  }
+}
+
+// Calls one(x, y) for the upper triangle, without its diagonal or with it.
+template <typename One>
+inline void ForUpper(int64_t n, bool with_diagonal, const One& one) {
+  for (int64_t x = 0; x < n; ++x) {
+    for (int64_t y = with_diagonal ? x : x + 1; y < n; ++y) one(x, y);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void EigenLanes(T* s, int64_t row, int64_t n, T* v, T* w, int* info) {
+  using Vector = typename Lane<T>::Vector;
+  using Mask = decltype(Vector{} < Vector{});
+  auto* at = reinterpret_cast<Vector*>(s);
+  auto* vectors = reinterpret_cast<Vector*>(v);
+  auto* values = reinterpret_cast<Vector*>(w);
+  Vector largest{}, zero{};
+  ForUpper(n, true, [&](int64_t x, int64_t y) {
+    const Vector size = Size(at[x * row + y]);
+    largest = size > largest ? size : largest;
+    zero += at[x * row + y] * T(0);
+  });
+  const Mask is_finite = zero == Vector{};
+  const Vector exponent = (largest > Vector{}) & is_finite ? Exponent(largest) : Vector{};
+  ForUpper(n, true,
+           [&](int64_t x, int64_t y) { at[x * row + y] = is_finite ? Scaled(at[x * row + y], -exponent) : Vector{}; });
+  for (int64_t x = 0; v != nullptr && x < n; ++x) {
+    for (int64_t y = 0; y < n; ++y) vectors[x * row + y] = Vector{} + T(x == y ? 1 : 0);
+  }
+  Mask is_diagonal{};
+  for (int sweep = 0; sweep <= kMostSweeps; ++sweep) {
+    Vector left{};
+    ForUpper(n, false, [&](int64_t x, int64_t y) {
+      const Vector size = Size(at[x * row + y]);
+      left = size > left ? size : left;
+    });
+    is_diagonal = left <= Negligible<T>::kElement;
+    bool are_all = true;
+    for (int64_t lane = 0; lane < kLanes<T>; ++lane) are_all = are_all && is_diagonal[lane] != 0;
+    if (are_all || sweep == kMostSweeps) break;
+    Sweep<T>(at, row, n, vectors);
+  }
+  const Vector nan = Vector{} + T(__builtin_nan(""));
+  for (int64_t i = 0; i < n; ++i) values[i] = is_finite ? Scaled(at[i * row + i], exponent) : nan;
+  for (int64_t i = 0; i + 1 < n; ++i) {
+    for (int64_t j = i + 1; j < n; ++j) {
+      const Mask is_less = values[j] < values[i];
+      ExchangeWhere(is_less, values[i], values[j]);
+      for (int64_t k = 0; v != nullptr && k < n; ++k) {
+        ExchangeWhere(is_less, vectors[k * row + i], vectors[k * row + j]);
+      }
+    }
+  }
+  for (int64_t k = 0; v != nullptr && k < n; ++k) {
+    for (int64_t i = 0; i < n; ++i) vectors[k * row + i] = is_finite ? vectors[k * row + i] : nan;
+  }
+  for (int64_t lane = 0; lane < kLanes<T>; ++lane) info[lane] = is_finite[lane] && is_diagonal[lane] ? 0 : 1;
+}
+
 #define HLO_DISPATCH_LANES(T)                                                                      \
   template void LoadLanes(T*, int64_t, const T*, const BatchStrides&, int64_t, int64_t, int64_t);  \
   template void StoreLanes(const T*, int64_t, T*, const BatchStrides&, int64_t, int64_t, int64_t); \
   template void SymmetriseLanes(T*, int64_t, int64_t);                                             \
   template void FactorLanes(T*, int64_t, int64_t, int64_t, int*);                                  \
   template void FactorLuLanes(T*, int64_t, int64_t, int64_t, int*, int*);                          \
-  template void SolveLanes(const T*, int64_t, bool, bool, int64_t, int64_t, T*, int64_t);
+  template void SolveLanes(const T*, int64_t, bool, bool, int64_t, int64_t, T*, int64_t);          \
+  template void EigenLanes(T*, int64_t, int64_t, T*, T*, int*);
 HLO_DISPATCH_LANES(float)
 HLO_DISPATCH_LANES(double)
 

@@ -44,6 +44,13 @@ template <typename T>
 void SolveLanes(const T* a, int64_t a_row, bool is_lower, bool has_unit_diagonal, int64_t n, int64_t sides, T* x,
                 int64_t x_row);
 
+// Eigenvalues of symmetric matrices (n x n, `row` apart, of which the upper triangle is read and both are destroyed),
+// ascending, w[i * kLanes + lane]; the columns of v, likewise `row` apart, become their eigenvectors, if it is not
+// null. By cyclic rotations of pairs of columns (Jacobi), of matrices scaled by a power of two. Where a matrix is not
+// finite everything is NaN, and info 1.
+template <typename T>
+void EigenLanes(T* s, int64_t row, int64_t n, T* v, T* w, int* info);
+
 }  // namespace hlo_dispatch::lapack::blocked
 
 #endif  // HLO_DISPATCH_LAPACK_LANES_AVX512_H_

@@ -1,4 +1,6 @@
-"""LU and triangular solves of batches of tiny matrices, one in each lane of a vector: sizes, triangles and orders."""
+"""LU, triangular solves and eigenvalues of batches of tiny matrices, one in each lane of a vector: sizes, triangles and
+orders.
+"""
 
 from __future__ import annotations
 
@@ -132,6 +134,97 @@ def test_bad_matrices_are_alone(dtype: str) -> None:
     assert not np.isfinite(lu[36]).all()
     np.testing.assert_array_equal(lu[4], 0)
     np.testing.assert_array_equal(pivots[4], np.arange(5))
+
+
+def check_eigen(a: np.ndarray, values: Any, vectors: Any, dtype: str) -> None:
+    """The vectors are orthogonal and diagonalise the matrix, and the values, which ascend, are NumPy's."""
+    w, v = np.asarray(values, np.float64), np.asarray(vectors, np.float64)
+    size, wide = a.shape[-1], a.astype(np.float64)
+    assert np.all(np.diff(w, axis=-1) >= 0)
+    assert within(np.swapaxes(v, -1, -2) @ v - np.eye(size), dtype, size, np.broadcast_to(np.eye(size), v.shape))
+    assert within(v * w[..., None, :] @ np.swapaxes(v, -1, -2) - wide, dtype, size, wide)
+    expected = np.linalg.eigvalsh(wide)
+    bound = LARGEST_RESIDUAL * max(size, 4) * np.finfo(dtype).eps * np.linalg.norm(wide, axis=(-2, -1))
+    assert np.all(np.abs(w - expected) <= bound[..., None])
+
+
+def symmetric(number: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    a = drawn(number, shape, dtype)
+    return a + np.swapaxes(a, -1, -2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
+def test_eigenvalues(dtype: str, size: int) -> None:
+    """With vectors and without, of either triangle of a matrix or of the whole of it, in both orders."""
+    a = symmetric(size, (*BATCH, size, size), dtype)
+    other = drawn(size + 9, a.shape, dtype)
+
+    def program(a: jax.Array, other: jax.Array) -> Any:
+        lower, upper = jnp.tril(a) + jnp.triu(other, 1), jnp.triu(a) + jnp.tril(other, -1)
+        return [
+            jnp.linalg.eigh(a)[::-1],
+            jax.lax.linalg.eigh(lower, lower=True, symmetrize_input=False),
+            jax.lax.linalg.eigh(jnp.swapaxes(upper, -1, -2), lower=True, symmetrize_input=False),
+            jax.lax.linalg.eigh(upper, lower=False, symmetrize_input=False),
+        ], jnp.linalg.eigvalsh(a)
+
+    results, values = compiled(program, a, other, kernel="eigh")(a, other)
+    for vectors, w in results:
+        check_eigen(a, w, vectors, dtype)
+    bound = LARGEST_RESIDUAL * max(size, 4) * np.finfo(dtype).eps * np.linalg.norm(a, axis=(-2, -1))
+    assert np.all(np.abs(np.asarray(values) - np.asarray(results[0][1])) <= bound[..., None])
+
+
+def test_eigenvalues_of_special_matrices(dtype: str) -> None:
+    """Diagonal and singular ones, equal values, and numbers whose squares are beyond the type's range."""
+    most, least = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_normal)
+    a = np.stack([*symmetric(0, (9, 4, 4), dtype)] + 9 * [np.zeros((4, 4), dtype)])
+    a[9:12] = np.diag([3, -1, 2, -1]), np.ones((4, 4)), np.eye(4) - np.ones((4, 4)) / 2
+    a[12] = a[0] * (most / 64)
+    a[13] = a[1] * (least * 1024)
+    a[14] = np.diag([most, 1, least * 16, 0])
+    a[15] = np.array([[1, 1e-30, 0, 0], [1e-30, 1, 0, 0], [0, 0, 1, 1e-12], [0, 0, 1e-12, 1]])
+    a[16] = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]])
+    vectors, values = compiled(lambda a: jax.lax.linalg.eigh(a, symmetrize_input=False), a, kernel="eigh")(a)
+    scales = np.maximum(np.abs(a).max(axis=(-2, -1), keepdims=True).astype(np.float64), least)
+    check_eigen(a / scales, np.asarray(values, np.float64) / scales[..., 0], vectors, dtype)
+
+
+def test_matrices_that_are_not_finite_have_no_eigenvalues(dtype: str) -> None:
+    a = symmetric(3, (37, 5, 5), dtype)
+    executable = compiled(jnp.linalg.eigh, a, kernel="eigh")
+    good = [np.asarray(result) for result in executable(a)]
+    a[7, 2, 1], a[20, 3, 3], a[36, 0, 4] = np.nan, np.inf, -np.inf
+    others = [n for n in range(37) if n not in (7, 20, 36)]
+    for one, other in zip(executable(a), good, strict=True):
+        np.testing.assert_array_equal(np.asarray(one)[others], other[others])
+        assert np.isnan(np.asarray(one)[[7, 20, 36]]).all()
+
+
+def test_eigenvalues_in_loops_mapped_and_differentiated(dtype: str) -> None:
+    a = symmetric(4, (40, 3, 3), dtype) + np.diag(np.arange(3, dtype=dtype) * 8)
+
+    def rooted(a: jax.Array) -> jax.Array:
+        values, vectors = jnp.linalg.eigh(a)
+        return (vectors * jnp.exp(values / 8)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+
+    def program(a: jax.Array) -> Any:
+        steps = jax.lax.scan(lambda x, _: (rooted(x) / 4, x[0, 0, 0]), a, None, length=2)[0]
+        chosen = jax.lax.cond(a[0, 0, 0] > 100, lambda: a, lambda: jax.vmap(rooted)(a))
+        return steps, chosen, jax.grad(lambda a: jnp.linalg.eigvalsh(a)[..., -1].sum())(a)
+
+    got = compiled(program, a, kernel="eigh")(a)
+    v = np.linalg.eigh(a.astype(np.float64))[1]
+
+    def exact(x: np.ndarray) -> np.ndarray:
+        w, v = np.linalg.eigh(x)
+        return (v * np.exp(w / 8)[..., None, :]) @ np.swapaxes(v, -1, -2)
+
+    once = exact(a.astype(np.float64))
+    expected = exact(once / 4) / 4, once, v[..., :, -1:] * v[..., None, :, -1]
+    for one, true in zip(got, expected, strict=True):
+        off = np.abs(np.asarray(one, np.float64) - true).max()
+        assert off <= 1e3 * np.finfo(dtype).eps * np.abs(true).max()
 
 
 def test_from_several_threads(dtype: str) -> None:

@@ -114,16 +114,16 @@ def _square(folder: str, dtype: str, by_column: bool, n: int, batch: Sequence[in
     ]  # fmt: skip
     if folder == "blocked":
         product = type_ | _matrices(by_column, a=a, b=b, product=b)
-        return [*made, _call("blocked.triangular_product", product, [array, Array(dtype, b)], [Array(dtype, b)])]
+        made.append(_call("blocked.triangular_product", product, [array, Array(dtype, b)], [Array(dtype, b)]))
+        return [*made, _eigh(folder, dtype, by_column, 5, [2, 9])]
     tall, short = [*batch, n, 3], [*batch, 3]
-    eigh = type_ | uplo | {"mode": ord("V")} | _matrices(by_column, a=a, v=a)
     made += [
         _call(f"{folder}.qr", type_ | _matrices(by_column, a=tall, qr=tall),
               [Array(dtype, tall)], [Array(dtype, tall), Array(dtype, short)]),
         _call(f"{folder}.householder_product",
               type_ | {"tau_dims": short} | _matrices(by_column, a=tall, q=tall),
               [Array(dtype, tall), Array(dtype, short)], [Array(dtype, tall)]),
-        _call(f"{folder}.eigh", eigh, [array], [array, Array(_REAL[dtype], vector), info]),
+        _eigh(folder, dtype, by_column, n, batch),
     ]  # fmt: skip
     for mode in "AS":
         u, vt = [*batch, n, n if mode == "A" else 3], [*batch, 3, 3]
@@ -134,6 +134,14 @@ def _square(folder: str, dtype: str, by_column: bool, n: int, batch: Sequence[in
         product = type_ | _matrices(by_column, a=a, b=b, product=b)
         made.append(_call("onemkl.product", product, [array, Array(dtype, b)], [Array(dtype, b)]))
     return made
+
+
+def _eigh(folder: str, dtype: str, by_column: bool, n: int, batch: Sequence[int]) -> WireCall:
+    array = Array(dtype, [*batch, n, n])
+    attributes = {"type": dtype, "uplo": ord("L"), "mode": ord("V")}
+    attributes |= _matrices(by_column, a=array.dims, v=array.dims)
+    values, info = Array(_REAL[dtype], [*batch, n]), Array("s32", list(batch))
+    return _call(f"{folder}.eigh", attributes, [array], [array, values, info])
 
 
 def _transforms() -> list[WireCall]:
