@@ -44,6 +44,16 @@ def _backward_window(small: bool) -> Programs:
     yield BenchProgram(
         "patch embedding, input gradient", lambda w, x, g: _gradient(lambda x: embed(x, w), x, g), (w, x, g)
     )
+
+    def embed_first(x, w):
+        return lax.conv_general_dilated(x, w, (patch, patch), "VALID")
+
+    x, w, g = (a.transpose(order) for a, order in ((x, (0, 3, 1, 2)), (w, (3, 2, 0, 1)), (g, (0, 3, 1, 2))))
+    yield BenchProgram(
+        "patch embedding in NCHW, input gradient",
+        lambda w, x, g: _gradient(lambda x: embed_first(x, w), x, g),
+        (w, x, g),
+    )
     side, channels = (4, 3) if small else (16, 64)
     k, v, h = _drawn(1, channels, 3, 3, 3), _drawn(1, channels, *(3 * [side])), _drawn(1, 1, *(3 * [2 * side]))
 
@@ -154,8 +164,17 @@ def _small_solves(small: bool) -> Programs:
         a = _drawn(50 if small else 60_000 // size, size, size)
         a = a @ a.swapaxes(-1, -2) + 0.1 * jnp.eye(size)
         for name, function in (("solve", lambda a: jnp.linalg.solve(a, a[..., :1])), ("inv", jnp.linalg.inv),
-                               ("det", jnp.linalg.det), ("cholesky", jnp.linalg.cholesky)):  # fmt: skip
+                               ("det", jnp.linalg.det), ("cholesky", jnp.linalg.cholesky),
+                               ("eigvalsh", jnp.linalg.eigvalsh), ("eigh", _root)):  # fmt: skip
             yield BenchProgram(f"{name} of {size}x{size}", function, (a,))
+
+
+def _root(a: Any) -> Any:
+    """By eigenvectors, whose signs cancel out."""
+    import jax.numpy as jnp
+
+    values, vectors = jnp.linalg.eigh(a)
+    return (vectors * jnp.sqrt(values)[..., None, :]) @ vectors.swapaxes(-1, -2)
 
 
 def _sparse(small: bool) -> Programs:

@@ -124,7 +124,8 @@ def run_module(serialized: bytes, inputs: Sequence[np.ndarray], results) -> list
             lambda *_: jax.tree.map(lambda result: jax.lax.full(result.shape, 0, result.dtype), results),
             keep_unused=True,
         )
-        compiled = placeholder.lower(*inputs).compile(QUICKLY)
+        # Without MLIR XLA has no scatter left where it generates code.
+        compiled = placeholder.lower(*inputs).compile(_THOROUGHLY if b"scatter" in serialized else QUICKLY)
     finally:
         xla.clear_hlo_module_transformation("substitute", platforms="cpu")
     return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*inputs))]

@@ -17,6 +17,7 @@ import family_narrow_product
 import family_pack
 import family_sequence
 import family_sort
+import family_sparse_product
 import numpy as np
 
 Said = dict[str, Any]
@@ -31,6 +32,7 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
     "own.sort": family_sort.pairs, "own.sort_with_places": family_sort.pairs, "own.top_k": family_sort.largest,
+    "own.sparse_product": family_sparse_product.pairs,
 } | {
     f"own.cumulative_{name}": partial(family_cumulative.pairs, name) for name in family_cumulative.FUNCTIONS
 }  # fmt: skip

@@ -135,6 +135,15 @@ def _lines(dtype: str) -> dict[str, Any]:
     return {"type": dtype} | {f"{role}_{key}": value for role in ("src", "dst") for key, value in lines.items()}
 
 
+def _entries(dtype: str) -> dict[str, Any]:
+    """A sparse matrix of 4096 entries times a dense one."""
+    vector = {f"{role}_{key}": [4096 if key == "dims" else 1] for role in ("values", "rows", "columns")
+              for key in ("dims", "strides")}  # fmt: skip
+    whole = {f"{role}_offset": 0 for role in ("rows", "columns")} | {"rows_elements": 4096, "columns_elements": 4096}
+    dense = {f"{role}_{key}": value for role in ("src", "dst") for key, value in _rows([1024, 64]).items()}
+    return {"type": dtype} | vector | whole | dense
+
+
 def _rows(dims: list[int]) -> dict[str, list[int]]:
     return {"dims": dims, "strides": [dims[1], 1]}
 
@@ -188,6 +197,13 @@ def _matrices(mode: str) -> Callable[[str], dict[str, Any]]:
     return attributes
 
 
+def _tiny_matrices(dtype: str) -> dict[str, Any]:
+    """A batch of symmetric matrices."""
+    batch = {"dims": [32, 5, 5], "strides": [25, 5, 1]}
+    described = {f"{role}_{key}": value for role in ("a", "v") for key, value in batch.items()}
+    return described | {"type": dtype, "mode": ord("V"), "uplo": ord("L")}
+
+
 _LOW, _HIGH = ("f32", "bf16", "f16"), ("f32", "f64", "c64", "c128")
 PRODUCTS, IMAGES = Sample(_LOW, _products), Sample(_LOW, _images)
 SAMPLES = (
@@ -203,6 +219,7 @@ SAMPLES = (
     Sample(_LOW[:1], _sorts),
     Sample(_LOW[:1], _largest),
     Sample(("f32", "f64"), _lines),
+    Sample(("f32", "f64"), _entries),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),
@@ -212,4 +229,5 @@ SAMPLES = (
     Sample(("u8",), lambda dtype: {"bytes": [32 << 20]}),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),
+    Sample(("f32", "f64"), _tiny_matrices),
 )

@@ -142,6 +142,38 @@ class DotDimensionNumbersProto(Message):
         rhs_batch_dimensions: Iterable[int] = ...,
     ) -> None: ...
 
+class GatherDimensionNumbersProto(Message):
+    index_vector_dim: int
+    offset_dims: Final[RepeatedScalarFieldContainer[int]]
+    collapsed_slice_dims: Final[RepeatedScalarFieldContainer[int]]
+    start_index_map: Final[RepeatedScalarFieldContainer[int]]
+    operand_batching_dims: Final[RepeatedScalarFieldContainer[int]]
+    def __init__(
+        self,
+        *,
+        offset_dims: Iterable[int] = ...,
+        collapsed_slice_dims: Iterable[int] = ...,
+        start_index_map: Iterable[int] = ...,
+        index_vector_dim: int = ...,
+        operand_batching_dims: Iterable[int] = ...,
+    ) -> None: ...
+
+class ScatterDimensionNumbersProto(Message):
+    index_vector_dim: int
+    update_window_dims: Final[RepeatedScalarFieldContainer[int]]
+    inserted_window_dims: Final[RepeatedScalarFieldContainer[int]]
+    scatter_dims_to_operand_dims: Final[RepeatedScalarFieldContainer[int]]
+    input_batching_dims: Final[RepeatedScalarFieldContainer[int]]
+    def __init__(
+        self,
+        *,
+        update_window_dims: Iterable[int] = ...,
+        inserted_window_dims: Iterable[int] = ...,
+        scatter_dims_to_operand_dims: Iterable[int] = ...,
+        index_vector_dim: int = ...,
+        input_batching_dims: Iterable[int] = ...,
+    ) -> None: ...
+
 class SliceDimensionsProto(Message):
     start: int
     limit: int
@@ -205,6 +237,9 @@ class InstructionProto(Message):
     padding_config: Final[PaddingConfigProto]
     fft_length: Final[RepeatedScalarFieldContainer[int]]
     dot_dimension_numbers: Final[DotDimensionNumbersProto]
+    gather_dimension_numbers: Final[GatherDimensionNumbersProto]
+    gather_slice_sizes: Final[RepeatedScalarFieldContainer[int]]
+    scatter_dimension_numbers: Final[ScatterDimensionNumbersProto]
     operand_ids: Final[RepeatedScalarFieldContainer[int]]
     control_predecessor_ids: Final[RepeatedScalarFieldContainer[int]]
     called_computation_ids: Final[RepeatedScalarFieldContainer[int]]
@@ -232,6 +267,9 @@ class InstructionProto(Message):
         fft_type: int = ...,
         fft_length: Iterable[int] = ...,
         dot_dimension_numbers: DotDimensionNumbersProto | None = ...,
+        gather_dimension_numbers: GatherDimensionNumbersProto | None = ...,
+        gather_slice_sizes: Iterable[int] = ...,
+        scatter_dimension_numbers: ScatterDimensionNumbersProto | None = ...,
         id: int = ...,
         operand_ids: Iterable[int] = ...,
         control_predecessor_ids: Iterable[int] = ...,

@@ -30,12 +30,16 @@ SMALLEST_BLOCKED = 256
 FEWEST_SIDES = 64
 # Small matrices are factored side by side in the lanes of a vector, sixteen at once.
 FEWEST_IN_LANES = 16
-# Rows, columns and right-hand sides of those whose LU and triangular systems are, too (kernels/lapack/lanes.cc).
+# Rows, columns and right-hand sides of those whose LU, triangular systems and eigenvalues are, too
+# (kernels/lapack/lanes.cc).
 MOST_ROWS_IN_LANES = 8
 # The rows of a matrix that our own LU takes: it keeps columns in registers.
 MOST_LU_ROWS = 64
 # XLA accumulates so many elements in some microseconds, as many as a call takes.
 FEWEST_ACCUMULATED = 1 << 11
+# XLA takes a nanosecond and more for each product of an entry and a number; it is as fast at 24,000 (3000 entries times
+# 8 columns, two cores of an AMD EPYC, jax 0.10.2).
+FEWEST_SPARSE_PRODUCTS = 1 << 16
 # So many keys are sorted in some 20 µs, in one row or in short ones (two cores of a Xeon, jax 0.10.2 and 0.12.0.1).
 SHORTEST_SORTED = 1 << 11
 # Routines whose arithmetic costs far more than any copy.
@@ -102,6 +106,13 @@ def _cumulative(match: Match, _: Machine) -> tuple[bool, str]:
     return True, "XLA accumulates in several passes; the kernel reads and writes memory once"
 
 
+def _sparse_product(match: Match, _: Machine) -> tuple[bool, str]:
+    """The verdict for products of a sparse matrix and a dense one."""
+    if match.multiply_adds < FEWEST_SPARSE_PRODUCTS:
+        return False, f"{match.multiply_adds:,} products are too few for a gain"
+    return True, "XLA writes the gathered rows to memory and adds them up by one thread; the kernel does neither"
+
+
 def _small(match: Match, machine: Machine) -> tuple[bool, str] | None:
     """The verdict for a batch of small matrices; None: no special case."""
     *batch, rows, columns = _matrix(match)[0]
@@ -146,7 +157,7 @@ def _is_batch_of_tiny(match: Match) -> bool:
     *batch, rows, columns = _matrix(match)[0]
     sides = match.operands["b"].sizes[-2:] if match.name == "triangular_solve" else ()
     return (
-        match.name in ("cholesky", "lu", "triangular_solve")
+        match.name in ("cholesky", "lu", "triangular_solve", "eigh")
         and math.prod(batch) >= FEWEST_IN_LANES
         and max(rows, columns, *sides) <= MOST_ROWS_IN_LANES
     )
@@ -161,7 +172,7 @@ def _suits_blocked(match: Match, machine: Machine) -> bool:
         return False
     if _is_batch_of_tiny(match):
         return True
-    if "Intel" in machine.model:
+    if "Intel" in machine.model or match.name == "eigh":
         return False
     if match.name == "cholesky" and _is_batch_of_small(match):
         return math.prod(sizes[:-2]) >= FEWEST_IN_LANES
@@ -179,7 +190,7 @@ def _has_few_sides(match: Match) -> bool:
 
 _BY_OPCODE = {"dot": _product, "fft": _transform, "sort": _sort}
 """Opcode of routines that are no factorization → their verdict."""
-_BY_NAME = {"top_k": _sort} | {
+_BY_NAME = {"top_k": _sort, "sparse_product": _sparse_product} | {
     f"cumulative_{name}": _cumulative for name in ("sum", "product", "maximum", "minimum", "logsumexp")
 }
 

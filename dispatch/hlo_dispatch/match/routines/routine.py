@@ -25,6 +25,7 @@ from hlo_dispatch.match.routines.cumulative import find_cumulative, match_of_cum
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
 from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows, sorts_rows
+from hlo_dispatch.match.routines.sparse_product import find_sparse_product, match_of_sparse_product
 from hlo_dispatch.match.routines.top_k import largest_of_sorted
 from hlo_dispatch.pattern import Routine, Table
 
@@ -45,14 +46,15 @@ class RoutineFinder:
         self._factored = frozenset(name for routine in table.routines for name in routine.factors_of)
         self.opcodes = frozenset(routine.opcode for routine in table.routines)
         self._cumulative = {routine.name: routine for routine in self._by_opcode.pop("reduce-window", ())}
+        self._sparse = next(iter(self._by_opcode.pop("scatter", ())), None)
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, Match | Refusal]]:
         """Every routine of `graph` in program order, or the refusal for it."""
         unmaterialized: set[Node] = set()
         factors: set[Node] = set()
         for node in graph.nodes:
-            if node.opcode == "reduce-window":
-                if node not in unmaterialized and (found := self._cumulative_at(node, graph)) is not None:
+            if node.opcode in ("reduce-window", "scatter"):
+                if node not in unmaterialized and (found := self._region_at(node, graph)) is not None:
                     if isinstance(found[1], Match):
                         unmaterialized.update(found[1].covered)
                     yield found
@@ -76,6 +78,13 @@ class RoutineFinder:
             return None
         return largest_of_sorted(node, graph, self._top_k)
 
+    def _region_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
+        """What begins at a reduce-window or ends at a scatter: its result, and the match or the refusal."""
+        if node.opcode == "reduce-window":
+            return self._cumulative_at(node, graph)
+        found = self._sparse_at(node, graph)
+        return None if found is None else (node, found)
+
     def _cumulative_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
         """The tree of reduce-windows that begins at one: its result, and the match or the refusal."""
         found = find_cumulative(node, graph) if self._cumulative else None
@@ -84,6 +93,14 @@ class RoutineFinder:
             return None
         refusal = _unsupported_size(found.result, (found.source.node.shape, found.result.shape))
         return found.result, match_of_cumulative(found, routine) if refusal is None else refusal
+
+    def _sparse_at(self, node: Node, graph: FlatGraph) -> Match | Refusal | None:
+        """The product of a sparse matrix whose rows a scatter adds up."""
+        found = None if self._sparse is None else find_sparse_product(node, graph)
+        if self._sparse is None or found is None or found.source.element_type not in self._sparse.numerics:
+            return None
+        refusal = _unsupported_size(node, (node.shape, found.source.node.shape, found.values.node.shape))
+        return match_of_sparse_product(found, self._sparse) if refusal is None else refusal
 
     def _routine_of(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
         """The table's routine for the instruction, one of `opcodes`, and its element type."""

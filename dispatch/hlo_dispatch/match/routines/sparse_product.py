@@ -1,0 +1,328 @@
+"""Products of a sparse matrix and a dense one: entries times gathered rows, added up where a scatter says.
+
+    gathered = select(column is inside, gather(source, columns), 0 or NaN), or the gather alone
+    scatter(zeros, rows, multiply(broadcast(values), gathered)), which adds
+
+as jax.experimental.sparse's BCOO and code by hand (`.at[rows].add(values[:, None] * source[columns])`) have it. What an
+index goes through on its way (indices below 0 count from the end) is recognized by what it does with sample indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_LAYOUTS, PEEL_SHAPES, PEEL_SLICES, peel_node
+from hlo_dispatch.analysis.scalar_constants import apply, scalar_constant
+from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.reduction import applied_by
+from hlo_dispatch.pattern import Routine
+from hlo_dispatch.pattern.constraints import is_row_major
+
+_NEAREST, _ZERO, _NAN = range(3)
+"""What an entry is multiplied by whose column is outside, as the kernel's attribute says it."""
+_MAX_OPS = 64
+
+
+class _Indices(NamedTuple):
+    """The indices of one dimension of a matrix."""
+
+    view: View
+    wraps: bool
+    """Whether those below 0 count from the end."""
+
+
+class SparseProduct(NamedTuple):
+    """What a scatter adds up."""
+
+    values: View
+    rows: _Indices
+    columns: _Indices
+    source: View
+    outside: int
+    result: Node
+    covered: tuple[Node, ...]
+
+
+def match_of_sparse_product(found: SparseProduct, routine: Routine) -> Match:
+    """The match of the scatter and of what it adds."""
+    kind = found.source.element_type
+    operands = {
+        "values": found.values, "rows": found.rows.view, "columns": found.columns.view, "src": found.source
+    }  # fmt: skip
+
+    def attributes() -> dict[str, Any]:
+        described: dict[str, Any] = {"type": kind, "outside": found.outside}
+        described |= {"rows_wrap": int(found.rows.wraps), "columns_wrap": int(found.columns.wraps)}
+        for role, view in (*operands.items(), ("dst", full_view(found.result))):
+            described |= {f"{role}_dims": view.sizes, f"{role}_strides": view.strides}
+        for role in ("rows", "columns"):
+            view = operands[role]
+            described |= {f"{role}_offset": view.offset, f"{role}_elements": view.node.shape.elements}
+        return described
+
+    entries, width = found.values.sizes[0], found.source.sizes[1]
+    return Match(
+        entry=routine,
+        node=found.result,
+        kernels=routine.kernels,
+        kernel=routine.kernels[0],
+        operands=operands,
+        results=(found.result,),
+        result_shapes=(found.result.shape,),
+        covered=found.covered,
+        formula=routine.formula,
+        attributes=attributes,
+        numerics=lambda: routine.numerics[kind],
+        multiply_adds=entries * width,
+    )
+
+
+def find_sparse_product(scatter: Node, graph: FlatGraph) -> SparseProduct | None:
+    """What the scatter adds up; None: it is no such product."""
+    if len(scatter.operands) != 3 or not scatter.shape.is_array or scatter.has_control_predecessors:
+        return None
+    start, indices, updates = scatter.operands
+    if scalar_constant(start) != 0 or not _adds_rows(scatter) or applied_by(scatter, graph) != "add":
+        return None
+    size, width = scatter.shape.dimensions
+    product = peel_node(updates, PEEL_SHAPES)
+    if product.opcode != "multiply":
+        return None
+    for factor, gathered in (product.operands, product.operands[::-1]):
+        values = _values(factor, product)
+        found = _gathered(gathered, product)
+        if values is None or found is None:
+            continue
+        source, columns, outside = found
+        rows = _indices(indices, size)
+        entries = values.sizes[0]
+        sizes = [view.sizes for view in (*((rows.view,) if rows is not None else ()), columns.view)]
+        if rows is None or source.sizes[1] != width or sizes != [[entries], [entries]]:
+            continue
+        covered = _covered(scatter, {values.node, source.node, rows.view.node, columns.view.node})
+        if product not in covered:
+            return None
+        return SparseProduct(values, rows, columns, source, outside, scatter, covered)
+    return None
+
+
+def _adds_rows(scatter: Node) -> bool:
+    """Whether whole rows of a matrix are updated, the first dimension of the updates counting them."""
+    start, indices, updates = (operand.shape for operand in scatter.operands)
+    numbers = scatter.proto.scatter_dimension_numbers
+    if len(start.dimensions) != 2 or indices.element_type != "s32" or not all(map(is_row_major, (start, updates))):
+        return False
+    if numbers.input_batching_dims or list(numbers.scatter_dims_to_operand_dims) != [0]:
+        return False
+    entries, width = indices.elements, start.dimensions[1]
+    windows = list(range(1, len(updates.dimensions)))
+    inserted = [] if len(windows) == 2 else [0]
+    expected = (entries, *([1] if len(windows) == 2 else []), width)
+    return (
+        updates.dimensions == expected
+        and list(numbers.update_window_dims) == windows
+        and list(numbers.inserted_window_dims) == inserted
+        and _count_entries(indices.dimensions, numbers.index_vector_dim)
+    )
+
+
+def _gathered(node: Node, product: Node) -> tuple[View, _Indices, int] | None:
+    """The source, its rows' indices, and what there is instead of rows outside; None: no rows are gathered."""
+    outside, node = _NEAREST, peel_node(node, PEEL_SHAPES)
+    mask: Node | None = None
+    if node.opcode == "select":
+        mask, node, other = (peel_node(operand, PEEL_SHAPES) for operand in node.operands)
+        filling = scalar_constant(other)
+        if filling is None or not (filling == 0 or np.isnan(filling)):
+            return None
+        outside = _NAN if np.isnan(filling) else _ZERO
+    if node.opcode != "gather" or not _gathers_rows(node) or node.shape.elements != product.shape.elements:
+        return None
+    source, start = node.operands
+    columns = _indices(start, source.shape.dimensions[0])
+    if columns is None or (mask is not None and not _is_inside(mask, start, source.shape.dimensions[0])):
+        return None
+    return full_view(source), columns, outside
+
+
+def _gathers_rows(gather: Node) -> bool:
+    """Whether whole rows of a matrix are gathered, the first dimension of the result counting them."""
+    source, start = (operand.shape for operand in gather.operands)
+    numbers = gather.proto.gather_dimension_numbers
+    if len(source.dimensions) != 2 or start.element_type != "s32":
+        return False
+    if not all(map(is_row_major, (source, gather.shape))):
+        return False
+    offsets = list(range(1, len(gather.shape.dimensions)))
+    collapsed = [] if len(offsets) == 2 else [0]
+    return (
+        not numbers.operand_batching_dims
+        and list(numbers.start_index_map) == [0]
+        and list(numbers.offset_dims) == offsets
+        and list(numbers.collapsed_slice_dims) == collapsed
+        and list(gather.proto.gather_slice_sizes) == [1, source.dimensions[1]]
+        and gather.shape.dimensions[0] == start.elements
+        and _count_entries(start.dimensions, numbers.index_vector_dim)
+    )
+
+
+def _count_entries(dimensions: tuple[int, ...], vector: int) -> bool:
+    """Whether indices are those of one dimension, in one row."""
+    return (len(dimensions) == 1 and vector == 1) or (len(dimensions) == 2 and vector == 1 and dimensions[1] == 1)
+
+
+def _values(factor: Node, product: Node) -> View | None:
+    """The values of the entries, which a broadcast repeats along the rows; None: they are something else."""
+    factor = peel_node(factor, PEEL_SHAPES)
+    if factor.opcode != "broadcast" or factor.shape.elements != product.shape.elements:
+        return None
+    repeated = [number for number, size in enumerate(factor.shape.dimensions) if size > 1]
+    sizes = factor.operands[0].shape.dimensions
+    named = [number for number, size in zip(factor.proto.dimensions[:], sizes, strict=True) if size > 1]
+    if not repeated or named != repeated[:1] or not is_row_major(factor.shape):
+        return None
+    values = peel_node(factor.operands[0], PEEL_BITCASTS)
+    return View(values, ((values.shape.elements, 1),)) if is_row_major(values.shape) else None
+
+
+# --- indices ---------------------------------------------------------------------------------------------------
+
+
+def _indices(node: Node, size: int) -> _Indices | None:
+    """The indices and whether they wrap around; None: something else happens to them."""
+    source = _source_of(node)
+    if source is None or source.shape.element_type != "s32" or not is_row_major(source.shape):
+        return None
+    samples = _samples(size)
+    found = _evaluated(node, source, samples)
+    wrapped = cast("Any", np.where(samples < 0, samples + size, samples))
+    if found is None or not (np.array_equal(found, samples) or np.array_equal(found, wrapped)):
+        return None
+    views = peeled_views(View(source, ((source.shape.elements, 1),)), PEEL_LAYOUTS | PEEL_SLICES)
+    view = next(view for view in reversed(views) if view.strides[0] > 0)
+    return _Indices(_ahead_of_permutation(view), not np.array_equal(found, samples))
+
+
+def _ahead_of_permutation(view: View) -> View:
+    """The view of a column of indices ahead of the gather by which BCOO puts the summed dimension first."""
+    node, (entries,) = view.node, view.sizes
+    if node.opcode != "gather" or view.strides != [1] or not is_row_major(node.shape):
+        return view
+    source, order = node.operands
+    numbers, size = node.proto.gather_dimension_numbers, source.shape.dimensions
+    is_of_columns = list(numbers.start_index_map) == [1] and list(numbers.offset_dims) == [1, 2]
+    is_of_columns &= len(size) == 2 and size[0] == entries and numbers.index_vector_dim == 1
+    is_of_columns &= list(node.proto.gather_slice_sizes) == [entries, 1] and not numbers.operand_batching_dims
+    if not is_of_columns or order.opcode != "constant" or not is_row_major(source.shape) or view.offset % entries:
+        return view
+    columns, number = order.proto.literal.s32s[:], view.offset // entries
+    if order.shape.dimensions != (len(columns), 1) or not 0 <= columns[number] < size[1]:
+        return view
+    return View(source, ((entries, size[1]),), columns[number])
+
+
+def _is_inside(mask: Node, start: Node, size: int) -> bool:
+    """Whether a mask, of as many rows as there are indices, says which of them are inside."""
+    entries = start.shape.elements
+    if mask.opcode == "broadcast":
+        named = list(mask.proto.dimensions[:])
+        if named[:1] != [0] or mask.operands[0].shape.elements != entries or mask.shape.dimensions[0] != entries:
+            return False
+        mask = mask.operands[0]
+    source = _source_of(start)
+    samples = _samples(size)
+    if source is None or mask.shape.elements != entries or _source_of(mask) is not source:
+        return False
+    found, index = _evaluated(mask, source, samples), _evaluated(start, source, samples)
+    if found is None or index is None:
+        return False
+    return np.array_equal(found, (index >= 0) & (index < size))
+
+
+def _samples(size: int) -> Any:
+    most = 2**31 - 1
+    around = {multiple * size + step for multiple in (-2, -1, 0, 1, 2) for step in (-2, -1, 0, 1)} | {-most - 1, most}
+    return np.array(sorted(number for number in around if -most - 1 <= number <= most), np.float64)
+
+
+_SAME_ELEMENT = PEEL_SHAPES | {"convert"}
+
+
+def _operands(node: Node) -> list[Node] | None:
+    """The values of the same entry that a node is computed from; None: it is no such instruction."""
+    if node.opcode in _SAME_ELEMENT:
+        return [node.operands[0]] if node.operands[0].shape.elements == node.shape.elements else None
+    if node.opcode == "reduce" and node.operands[0].shape.elements == node.shape.elements:
+        return [node.operands[0]]  # along a dimension of one element
+    return list(node.operands) if node.opcode in ELEMENTWISE else None
+
+
+def _source_of(node: Node) -> Node | None:
+    """The one array whose elements a value is computed from, each from its own; None: there are several."""
+    found, pending, seen = set[Node](), [node], set[Node]()
+    while pending:
+        node = pending.pop()
+        if node in seen or scalar_constant(node) is not None:
+            continue
+        seen.add(node)
+        operands = _operands(node)
+        if operands is None or (node.opcode in PEEL_SHAPES and _operands_end(node)):
+            found.add(peel_node(node, PEEL_SHAPES))
+        else:
+            pending += operands
+        if len(seen) > _MAX_OPS:
+            return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _operands_end(node: Node) -> bool:
+    """Whether nothing elementwise is behind a change of shape."""
+    return _operands(peel_node(node, PEEL_SHAPES)) is None
+
+
+def _evaluated(node: Node, source: Node, samples: Any) -> Any:
+    """What a value is where the source has the samples; None: it cannot be told."""
+    known: dict[Node, Any] = {}
+
+    def of(node: Node) -> Any:
+        if node not in known:
+            known[node] = _computed(node, source, samples, of)
+        return known[node]
+
+    return of(node)
+
+
+def _computed(node: Node, source: Node, samples: Any, of: Callable[[Node], Any]) -> Any:
+    if peel_node(node, PEEL_SHAPES) is source:
+        return samples
+    constant = scalar_constant(node)
+    if constant is not None:
+        return np.full(samples.shape, constant)
+    operands = _operands(node)
+    if operands is None:
+        return None
+    values = [of(operand) for operand in operands]
+    if any(value is None for value in values):
+        return None
+    return values[0] if node.opcode == "reduce" or node.opcode in _SAME_ELEMENT else apply(node, values)
+
+
+def _covered(result: Node, ends: set[Node]) -> tuple[Node, ...]:
+    """The result, and what is computed for it alone from what the kernel reads."""
+    above, pending = set[Node](), [result]
+    while pending:
+        for operand in pending.pop().operands:
+            if operand not in above and operand not in ends and operand.operands:
+                above.add(operand)
+                pending.append(operand)
+    found = {result}
+    for node in sorted(above, key=lambda node: -node.index):  # users are known before their operands
+        if found.issuperset(node.users) and not node.is_live_out and not node.has_control_predecessors:
+            found.add(node)
+    return tuple(sorted(found, key=lambda node: node.index))
