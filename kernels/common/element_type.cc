@@ -33,6 +33,8 @@ Range RangeOf(Accepted accepted) {
       return {ElementType::kF64, ElementType::kF32};
     case Accepted::kIntegers:
       return {ElementType::kS8, ElementType::kS32};
+    case Accepted::kNumbers:
+      return {ElementType::kF64, ElementType::kS32};
     case Accepted::kMask:
       break;
   }

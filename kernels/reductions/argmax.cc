@@ -2,9 +2,10 @@
 //
 //   dst[row] = the first place of the largest number of src[row, ...], or of the first NaN where there is one
 //
-// Operands: src (rows..., N), f32 or bf16, row-major; dimensions of one element may follow N. Results: dst (src's
-// dimensions without N), s32, and scratch. A row is read once; few rows are divided among threads, and what each finds
-// is compared in the order of places, so that equal numbers give the first of them.
+// or with the attribute extremum = minimum of the smallest. Operands: src (rows..., N), f32, f64, bf16 or s32,
+// row-major; dimensions of one element may follow N. Results: dst (src's dimensions without N), s32 or s64, and
+// scratch. A row is read once; few rows are divided among threads, and what each finds is compared in the order of
+// places, so that equal numbers give the first of them.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -29,11 +30,43 @@ const Arithmetic& BestArithmetic() {
   return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
 }
 
+Type TypeOf(ElementType type) {
+  switch (type) {
+    case ElementType::kF32:
+      return kF32;
+    case ElementType::kF64:
+      return kF64;
+    case ElementType::kBF16:
+      return kBF16;
+    case ElementType::kS32:
+      return kS32;
+    default:
+      Unsupported("src: expected f32, f64, bf16 or s32");
+  }
+}
+
+bool IsOfSmallest(const Attributes& attributes) {
+  const std::string extremum = attributes.Text("extremum");
+  if (extremum == "minimum") return true;
+  if (extremum == "maximum") return false;
+  Invalid("attribute 'extremum': expected maximum or minimum, got '" + extremum + "'");
+}
+
+bool HasWidePlaces(const Attributes& attributes) {
+  const std::string type = attributes.Text("dst_type");
+  if (type == "s64") return true;
+  if (type == "s32") return false;
+  Unsupported("attribute 'dst_type': expected s32 or s64, got '" + type + "'");
+}
+
 class ArgMax final : public Routine {
  public:
   ArgMax(const Provider&, const Attributes& attributes)
-      : source_(ReadArray(attributes, "src")), arithmetic_(BestArithmetic()) {
-    if (source_.type == ElementType::kF16) Unsupported("src: expected f32 or bf16");
+      : source_(ReadArray(attributes, "src", Accepted::kNumbers)),
+        arithmetic_(BestArithmetic()),
+        is_of_smallest_(IsOfSmallest(attributes)),
+        has_wide_places_(HasWidePlaces(attributes)),
+        find_(arithmetic_.find[TypeOf(source_.type)][is_of_smallest_]) {
     if (source_.dims.empty()) Invalid("src: expected at least one dimension");
     if (!IsRowMajor(source_.dims, source_.strides)) Unsupported("src: expected rows behind one another");
     if (source_.BufferBytes() != source_.Bytes()) Unsupported("src: expected the whole of its buffer");
@@ -43,11 +76,12 @@ class ArgMax final : public Routine {
     while (*reduced == 1 && reduced != source_.dims.begin() && rows != Without(reduced)) --reduced;
     if (rows != Without(reduced)) Invalid("attribute 'dst_dims': expected those of src but the last");
     columns_ = *reduced;
-    if (columns_ > std::numeric_limits<int32_t>::max()) Unsupported("src: expected places that s32 can hold");
+    if (!has_wide_places_ && columns_ > std::numeric_limits<int32_t>::max())
+      Unsupported("src: expected places that s32 can hold");
     if (!IsRowMajor(rows, attributes.Integers("dst_strides"))) Unsupported("dst: expected places side by side");
     rows_ = source_.Bytes() / ElementBytes(source_.type) / columns_;
     operands_ = {SpecOf(source_)};
-    results_ = {BufferSpec{"dst", xla::ffi::S32, rows_ * static_cast<int64_t>(sizeof(int32_t))},
+    results_ = {BufferSpec{"dst", has_wide_places_ ? xla::ffi::S64 : xla::ffi::S32, rows_ * (has_wide_places_ ? 8 : 4)},
                 PlannedScratch(attributes)};
   }
 
@@ -55,31 +89,39 @@ class ArgMax final : public Routine {
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const auto* from = static_cast<const char*>(buffers.operands[0]);
-    auto* to = static_cast<int32_t*>(buffers.results[0]);
     const int64_t bytes = ElementBytes(source_.type);
     const int64_t threads = parallel.ThreadsFor(static_cast<double>(rows_ * columns_ * bytes), kMinPerThread);
-    const auto find = source_.type == ElementType::kF32 ? arithmetic_.f32 : arithmetic_.bf16;
     const int64_t pieces = std::min(columns_, CeilOfRatio(threads, rows_)), size = CeilOfRatio(columns_, pieces);
     std::vector<Peak> peaks(static_cast<size_t>(rows_ * pieces));
     parallel.For(rows_ * pieces, CeilOfRatio(rows_ * pieces, threads), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t first = std::min(i % pieces * size, columns_ - 1), count = std::min(size, columns_ - first);
         Peak& peak = peaks[static_cast<size_t>(i)];
-        peak = find(from + (i / pieces * columns_ + first) * bytes, count);
+        peak = find_(from + (i / pieces * columns_ + first) * bytes, count);
         peak.place += first;
       }
     });
     for (int64_t row = 0; row < rows_; ++row) {
-      const Peak* found = peaks.data() + row * pieces;
-      Peak best = found[0];
-      for (int64_t piece = 1; piece < pieces && best.value == best.value; ++piece) {
-        if (!(found[piece].value <= best.value)) best = found[piece];
+      const int64_t place = FirstOf(peaks.data() + row * pieces, pieces);
+      if (has_wide_places_) {
+        static_cast<int64_t*>(buffers.results[0])[row] = place;
+      } else {
+        static_cast<int32_t*>(buffers.results[0])[row] = static_cast<int32_t>(place);
       }
-      to[row] = static_cast<int32_t>(best.place);
     }
   }
 
  private:
+  // Where the best of what pieces of a row found is.
+  int64_t FirstOf(const Peak* found, int64_t pieces) const {
+    const double sign = is_of_smallest_ ? -1 : 1;
+    Peak best = found[0];
+    for (int64_t piece = 1; piece < pieces && best.value == best.value; ++piece) {
+      if (!(sign * found[piece].value <= sign * best.value)) best = found[piece];
+    }
+    return best.place;
+  }
+
   // The dimensions of src but one of them.
   std::vector<int64_t> Without(std::vector<int64_t>::const_iterator one) const {
     std::vector<int64_t> others(source_.dims.begin(), one);
@@ -89,6 +131,8 @@ class ArgMax final : public Routine {
 
   StridedArray source_;
   const Arithmetic& arithmetic_;
+  bool is_of_smallest_, has_wide_places_;
+  Peak (*find_)(const void* from, int64_t count);
   int64_t rows_ = 0, columns_ = 0;
 };
 

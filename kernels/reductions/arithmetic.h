@@ -8,17 +8,18 @@
 
 namespace hlo_dispatch::reductions {
 
-// The first of the largest numbers, or the first that is none.
+// The first of the largest or smallest numbers, or the first that is none; f64 holds the numbers of all types.
 struct Peak {
-  float value;
+  double value;
   int64_t place;
 };
 
+enum Type { kF32, kF64, kBF16, kS32, kTypes };
+
 struct Arithmetic {
   const char* name;
-  // Of `count` numbers side by side, at least one.
-  Peak (*f32)(const void* from, int64_t count);
-  Peak (*bf16)(const void* from, int64_t count);
+  // By type, the largest and the smallest of `count` numbers side by side, at least one.
+  Peak (*find[kTypes][2])(const void* from, int64_t count);
 };
 
 HLO_DISPATCH_FOR_EACH_ISA(extern const Arithmetic kArithmetic;)

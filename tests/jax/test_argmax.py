@@ -1,4 +1,4 @@
-"""argmax as people write it: one call, and exactly stock's places."""
+"""argmax and argmin as people write them: one call, and exactly stock's places."""
 
 from __future__ import annotations
 
@@ -24,12 +24,53 @@ def with_values(count: int, **places: list[int]) -> jax.Array:
     return jnp.asarray(row)
 
 
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("dims", [(128_000,), (1, 1, 32_003), (8, 1, 32_000), (5, 17), (3, 2, 1)])
-def test_logits(dims: tuple[int, ...], dtype: str) -> None:
-    found = run_both(lambda x: jnp.argmax(x, -1), rows(*dims, dtype=dtype))
+def test_logits(dims: tuple[int, ...], dtype: str, place_of) -> None:
+    found = run_both(lambda x: place_of(x, -1), rows(*dims, dtype=dtype))
     assert found.calls == (0 if dims[-1] == 1 else 1)
     np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+
+
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
+@pytest.mark.parametrize("dims", [(100_003,), (3, 5001), (7, 3)])
+def test_doubles_have_places_of_64_bits(dims: tuple[int, ...], place_of) -> None:
+    with jax.enable_x64(True):
+        # Neighbours in f64 that are equal in f32.
+        x = 1 + np.round(RNG.standard_normal(dims), 1) * 1e-12
+        found = run_both(lambda x: place_of(x, -1), jnp.asarray(x))
+    assert found.calls == 1
+    assert found.dispatched[0].dtype == "int64"
+    numpys = np.argmax if place_of is jnp.argmax else np.argmin
+    np.testing.assert_array_equal(found.dispatched[0], numpys(x, -1))
+
+
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
+@pytest.mark.parametrize("dims", [(100_003,), (3, 5001), (7, 3)])
+def test_integers(dims: tuple[int, ...], place_of) -> None:
+    lowest, highest = np.iinfo("int32").min, np.iinfo("int32").max
+    x = RNG.choice(np.array([lowest, lowest + 1, -1, 0, highest - 1, highest], "int32"), dims)
+    found = run_both(lambda x: place_of(x, -1), jnp.asarray(x))
+    assert found.calls == 1
+    numpys = np.argmax if place_of is jnp.argmax else np.argmin
+    np.testing.assert_array_equal(found.dispatched[0], numpys(x, -1))
+
+
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
+@pytest.mark.parametrize("value", [-(2**31), 2**31 - 1])
+def test_all_integers_are_the_worst(value: int, place_of) -> None:
+    found = run_both(lambda x: place_of(x, -1), jnp.full((2, 3000), value, "int32"))
+    assert found.calls == 1
+    np.testing.assert_array_equal(found.dispatched[0], [0, 0])
+
+
+def test_rounded_numbers_have_ties_that_wider_ones_have_not() -> None:
+    with jax.enable_x64(True):
+        x = 1 + RNG.standard_normal(5000) * 1e-12
+        found = run_both(lambda x: jnp.argmin(x.astype("float32")), jnp.asarray(x))
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
+    assert found.dispatched[0] == x.astype("float32").argmin()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +93,7 @@ def test_keras_sampling() -> None:
     np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
 
 
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
 @pytest.mark.parametrize("count", [5, 70, 5000, 128_000])
 @pytest.mark.parametrize(
     "places",
@@ -66,17 +108,39 @@ def test_keras_sampling() -> None:
         {"zero": [-1]},
     ],
 )
-def test_of_equal_numbers_the_first_and_nan_before_all(count: int, places: dict[str, list[int]]) -> None:
+def test_of_equal_numbers_the_first_and_nan_before_all(count: int, places: dict[str, list[int]], place_of) -> None:
     row = with_values(count, **places)
-    found = run_both(lambda x: jnp.argmax(x, -1), row)
+    # What is larger than all others is smaller with the other sign, which zeros and NaN have too.
+    row, numpys = (row, np.argmax) if place_of is jnp.argmax else (-row, np.argmin)
+    found = run_both(lambda x: place_of(x, -1), row)
     assert found.calls == 1
-    assert found.dispatched[0] == found.stock[0] == np.asarray(row).argmax()
+    assert found.dispatched[0] == found.stock[0] == numpys(np.asarray(row))
 
 
-def test_all_are_minus_infinity() -> None:
-    found = run_both(lambda x: jnp.argmax(x, -1), jnp.full((3, 5000), -jnp.inf))
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
+@pytest.mark.parametrize("value", [-jnp.inf, jnp.inf])
+def test_all_are_infinite(value: float, place_of) -> None:
+    found = run_both(lambda x: place_of(x, -1), jnp.full((3, 5000), value))
     assert found.calls == 1
     np.testing.assert_array_equal(found.dispatched[0], [0, 0, 0])
+
+
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
+def test_in_loops_and_batches(place_of) -> None:
+    def nearest(points, centres):
+        def step(best, point):
+            place = place_of(jnp.abs(centres - point), -1)
+            return best + place, place
+
+        return jax.lax.scan(step, jnp.int32(0), points)
+
+    found = run_both(nearest, rows(5), rows(3000))
+    assert "own.argmax" in found.text
+    for one, other in zip(found.dispatched, found.stock, strict=True):
+        np.testing.assert_array_equal(one, other)
+    found = run_both(jax.vmap(lambda x: place_of(x)), rows(7, 3, 501))
+    assert "own.argmax" in found.text
+    np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
 
 
 def test_behind_a_product() -> None:
@@ -87,9 +151,9 @@ def test_behind_a_product() -> None:
     np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
 
 
-@pytest.mark.parametrize("program", [lambda x: jnp.argmin(x, -1), lambda x: jnp.argmax(x, 0)], ids=["min", "axis"])
-def test_another_place_stays_with_stock(program) -> None:
-    found = run_both(program, rows(40, 500))
+@pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
+def test_places_in_columns_stay_with_stock(place_of) -> None:
+    found = run_both(lambda x: place_of(x, 0), rows(40, 500))
     assert "own.argmax" not in found.text
     np.testing.assert_array_equal(found.dispatched[0], found.stock[0])
 

@@ -102,8 +102,8 @@ class FlatGraph:
         """The static values (binding_time.py); none unless the caller froze parameters."""
         self.applied: dict[int, str] = {}
         """Id of a computation → the opcode that it applies to its two parameters (match/reduction.py), once known."""
-        self.takes_first_largest: dict[int, bool] = {}
-        """Id of a computation → whether a reduction by it is an argmax (match/argmax.py), once known."""
+        self.takes_first: dict[tuple[int, str], bool] = {}
+        """Id of a computation, argmax or argmin → whether a reduction by it is that (match/argmax.py), once known."""
 
         def called(identifier: int) -> tuple[bytes, list[InstructionProto]]:
             found = module.computations[identifier]

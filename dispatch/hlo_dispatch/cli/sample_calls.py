@@ -114,7 +114,21 @@ def _functions(dtype: str) -> dict[str, Any]:
 def _logits(dtype: str) -> dict[str, Any]:
     """A row of numbers for each of several tokens, and a place for each."""
     source = {"src_type": dtype, "src_dims": [8, 32000], "src_strides": [32000, 1]}
-    return source | {"dst_dims": [8], "dst_strides": [1]}
+    return source | {"dst_type": "s32", "dst_dims": [8], "dst_strides": [1], "extremum": "maximum"}
+
+
+def _groups(dtype: str) -> dict[str, Any]:
+    """An image whose channels are normalized in groups."""
+    image = {"type": dtype, "dims": [1, 4096, 320], "strides": [1310720, 320, 1]}
+    described = {f"{role}_{key}": value for role in ("src", "dst") for key, value in image.items()}
+    return described | {"scale_type": "f32", "shift_type": "f32", "groups": 32, "epsilon": 1e-6, "swish": 0}
+
+
+def _points(dtype: str) -> dict[str, Any]:
+    """Two sets of points, and a distance for each two."""
+    sizes = {"src": [1000, 64], "other": [1000, 64], "dst": [1000, 1000]}
+    tensors = {role: {"type": dtype, **_rows(dims)} for role, dims in sizes.items()}
+    return {f"{role}_{key}": value for role, tensor in tensors.items() for key, value in tensor.items()}
 
 
 def _sorts(dtype: str) -> dict[str, Any]:
@@ -215,6 +229,8 @@ SAMPLES = (
     Sample(_LOW, _concatenations),
     Sample(_LOW[:2], _sequences),
     Sample(_LOW[:2], _logits),
+    Sample(_LOW[:2], _groups),
+    Sample(("f32", "f64"), _points),
     Sample(("f32", "f64"), _functions),
     Sample(_LOW[:1], _sorts),
     Sample(_LOW[:1], _largest),

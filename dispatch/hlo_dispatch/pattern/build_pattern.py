@@ -18,7 +18,7 @@ from hlo_dispatch.pattern.source import Keys, Source
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import Activation, KernelBinding, Numerics
 
-_PATTERN_DTYPES = (*DTYPES, "f64", "s32")
+_PATTERN_DTYPES = (*DTYPES, "f64", "s32", "s64")
 _OF_NUMBERS = ("constant", "constant_near", "constant_between")
 
 

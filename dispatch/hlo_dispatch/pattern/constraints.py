@@ -79,12 +79,15 @@ REDUCERS: Mapping[str, tuple[str, float]] = {
 }
 """Operation of the language → what it reduces with, and that operation's neutral start value."""
 
+PLACES = ("argmax", "argmin")
+"""Operations of the language that give where a reduction's largest or smallest element is."""
+
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "broadcast": ("along",),
     "transpose": ("permutation",),
     "dot": ("product",),
     "convolution": ("labels", "window"),
-    **{operation: ("along",) for operation in (*REDUCERS, "argmax")},
+    **{operation: ("along",) for operation in (*REDUCERS, *PLACES)},
 }
 """Constraints without which an operation has no meaning."""
 
@@ -130,7 +133,7 @@ def _along(node: Any, expected: tuple[int, ...] | str | None, _: ConstraintConte
     """Compares a broadcast's dimensions, or a reduction's reduced dimensions."""
     if expected is None:
         return True
-    if node.opcode == "get-tuple-element":  # argmax: one of a reduction's two results
+    if node.opcode == "get-tuple-element":  # of PLACES: one of a reduction's two results
         node = node.operands[0]
         (named,), have = node.proto.dimensions, node.operands[0].shape.dimensions
         if cast("tuple[int, ...]", expected) == (-1,) and all(size == 1 for size in have[named:][1:]):
@@ -215,7 +218,7 @@ def _window(node: Any, kind: str, _: ConstraintContext) -> bool:
 
 
 _ONE_OF_PRODUCTS = choice("plain", "transposed", "any")
-_DEPENDS = ("broadcast", *REDUCERS, "argmax")
+_DEPENDS = ("broadcast", *REDUCERS, *PLACES)
 
 CONSTRAINTS: Mapping[str, Constraint] = {
     "along": Constraint(
@@ -304,6 +307,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
 
 __all__ = [
     "CONSTRAINTS",
+    "PLACES",
     "REDUCERS",
     "REQUIRED",
     "Condition",

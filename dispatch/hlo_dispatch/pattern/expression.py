@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hlo_dispatch.ir.opcode import ELEMENTWISE_BINARY, ELEMENTWISE_TERNARY, ELEMENTWISE_UNARY
-from hlo_dispatch.pattern.constraints import REDUCERS, Condition
+from hlo_dispatch.pattern.constraints import PLACES, REDUCERS, Condition
 
 COMMUTATIVE = frozenset(("add", "and", "maximum", "minimum", "multiply", "or", "xor"))
 
@@ -43,7 +43,7 @@ def _meanings() -> dict[str, OperationSemantics]:
             found[opcode.replace("-", "_")] = OperationSemantics(opcode, arity)
     found.update((name, OperationSemantics("compare", 2, direction)) for name, direction in COMPARISONS.items())
     found.update((name, OperationSemantics("reduce", 1, reducer)) for name, (reducer, _) in REDUCERS.items())
-    found["argmax"] = OperationSemantics("get-tuple-element", 1, part_of="reduce")
+    found.update((name, OperationSemantics("get-tuple-element", 1, part_of="reduce")) for name in PLACES)
     for opcode, arity in (("broadcast", 1), ("transpose", 1), ("dot", 2), ("convolution", 2)):
         found[opcode] = OperationSemantics(opcode, arity)
     return found
@@ -217,7 +217,7 @@ def may_overlap(first: Term, second: Term) -> bool:
         if isinstance(first, ActivationCall) and isinstance(second, ActivationCall):
             return first.activation == second.activation and may_overlap(first.argument, second.argument)
         literal = second if isinstance(first, ActivationCall) else first
-        return isinstance(literal, Operation) and literal.word not in ("dot", "convolution", "argmax", *REDUCERS)
+        return isinstance(literal, Operation) and literal.word not in ("dot", "convolution", *PLACES, *REDUCERS)
     if first.word != second.word:
         return False
     straight = all(may_overlap(a, b) for a, b in zip(first.arguments, second.arguments, strict=True))

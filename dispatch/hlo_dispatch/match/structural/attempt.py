@@ -12,14 +12,14 @@ from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES
-from hlo_dispatch.match.argmax import why_no_argmax
+from hlo_dispatch.match.argmax import starts_for, why_no_place
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND, applied_by, windows_before
 from hlo_dispatch.match.structural.expression_peeling import is_degenerate_broadcast, peeled_converts
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.match.structural.spelling import BoundNames, ParameterValue, Spelling
-from hlo_dispatch.pattern.constraints import REDUCERS, Condition, close, is_row_major
+from hlo_dispatch.pattern.constraints import PLACES, REDUCERS, Condition, close, is_row_major
 from hlo_dispatch.pattern.expression import (
     COMMUTATIVE,
     MIRRORED,
@@ -159,6 +159,8 @@ class Attempt:
         found = path[-1]
         if found.opcode != meaning.opcode and not (meaning.opcode == "broadcast" and is_degenerate_broadcast(found)):
             return self._fail(bound, found, "%{0} is {1}, not {2}", found, found.opcode, term.word)
+        if term.word in PLACES and not starts_for(term.word, found):
+            return self._fail(bound, found, "%{0} is no {1}", found, term.word)
         bound = bound.copy()
         bound.covered.update(dict.fromkeys(path))
         if term.name:
@@ -185,8 +187,8 @@ class Attempt:
         return before[-1] if before else found
 
     def _unmet(self, term: Operation, found: Node, bound: BoundNames) -> Why | None:
-        if term.word == "argmax" and (why := why_no_argmax(found, self._graph)):
-            return "%{0} is no place of a maximum: {1}", found, why
+        if term.word in PLACES and (why := why_no_place(term.word, found, self._graph)):
+            return "%{0} is no {1}: {2}", found, term.word, why
         for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
             if not condition.constraint.holds(found, condition.argument, bound):
                 return "%{0} is {1}, but {2} {3}", found, found.shape, term.name or term.word, condition
