@@ -38,10 +38,12 @@ _KERNELS = {
     "cumulative_minimum": REST,
     "cumulative_product": REST,
     "cumulative_sum": REST,
+    "group_norm": NORMS,
     "layer_norm": NORMS,
     "pack": COPIES,
     "pooling": REST,
     "softmax": NORMS,
+    "squared_distances": REST,
 }
 """Last word of a kernel's target → its kind; every other kernel is a product or a solver."""
 _SOLVERS = (

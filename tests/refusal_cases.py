@@ -44,6 +44,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "cumulative routine": tuple(routine.name for routine in table().routines if routine.opcode == "reduce-window"),
     "attention": tuple(attention.name for attention in table().attentions),
     "recurrent layer": tuple(recurrent.name for recurrent in table().recurrents),
+    "group norm": tuple(norm.name for norm in table().group_norms),
     "elementwise region": tuple(region.name for region in table().elementwise),
     "pattern": tuple(pattern.name for pattern in table().patterns),
 }

@@ -66,6 +66,7 @@ def entries() -> set[str]:
         *table().patterns,
         *table().attentions,
         *table().recurrents,
+        *table().group_norms,
         *table().elementwise,
     )
     return {entry.name for entry in named} | set(table().anchors)

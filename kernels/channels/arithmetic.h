@@ -15,6 +15,12 @@ struct Loops {
   void (*scale)(const void* from, const float* factors, const float* shifts, int64_t rows, int64_t channels, void* to);
   // sums[channel] += from[row][channel], over all rows.
   void (*add)(const void* from, int64_t rows, int64_t channels, float* sums);
+  // sums[channel] += from[row][channel], squares[channel] += its square, over all rows, in f64.
+  void (*add_squares)(const void* from, int64_t rows, int64_t channels, double* sums, double* squares);
+  // to[row][channel] = f((from[row][channel] - means[channel]) * factors[channel] + shifts[channel]), where f is
+  // x / (1 + exp(-x)) or nothing; `to` may be `from`.
+  void (*normalize)(const void* from, const float* means, const float* factors, const float* shifts, bool swish,
+                    int64_t rows, int64_t channels, void* to);
 };
 
 struct Arithmetic {

@@ -13,11 +13,13 @@ import family_attention
 import family_concat
 import family_cumulative
 import family_gemm
+import family_group_norm
 import family_narrow_product
 import family_pack
 import family_sequence
 import family_sort
 import family_sparse_product
+import family_squared_distances
 import numpy as np
 
 Said = dict[str, Any]
@@ -31,8 +33,9 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 }
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
-    "own.sort": family_sort.pairs, "own.sort_with_places": family_sort.pairs, "own.top_k": family_sort.largest,
-    "own.sparse_product": family_sparse_product.pairs,
+    "own.group_norm": family_group_norm.pairs, "own.sort": family_sort.pairs,
+    "own.sort_with_places": family_sort.pairs, "own.sparse_product": family_sparse_product.pairs,
+    "own.squared_distances": family_squared_distances.pairs, "own.top_k": family_sort.largest,
 } | {
     f"own.cumulative_{name}": partial(family_cumulative.pairs, name) for name in family_cumulative.FUNCTIONS
 }  # fmt: skip

@@ -54,7 +54,7 @@ def test_shipped_table(table: Table) -> None:
     bound |= {kernel for routine in table.routines for kernel in routine.kernels}
     bound |= {pattern.kernel for pattern in table.patterns}
     bound |= {attention.kernel for attention in table.attentions}
-    bound |= {entry.kernel for entry in (*table.recurrents, *table.elementwise)}
+    bound |= {entry.kernel for entry in (*table.recurrents, *table.group_norms, *table.elementwise)}
     assert set(table.kernels) - bound == {"onednn.pack", "onednn.sequence", "onemkl.pack", "own.huge_pages"}, (
         "which serve calls of others"
     )

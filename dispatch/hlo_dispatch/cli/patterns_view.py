@@ -20,6 +20,7 @@ from hlo_dispatch.pattern.table import (
     Binary,
     Elementwise,
     EltwiseBinding,
+    GroupNorm,
     KernelBinding,
     Numerics,
     Recurrent,
@@ -28,13 +29,15 @@ from hlo_dispatch.pattern.table import (
 )
 from hlo_dispatch.report.terminal import console, make_table, row
 
-Entry = Activation | AnchorKind | Attention | Binary | Elementwise | KernelBinding | Pattern | Recurrent | Routine
+Region = Attention | Elementwise | GroupNorm | Recurrent
+Entry = Activation | AnchorKind | Binary | KernelBinding | Pattern | Region | Routine
 
 KINDS = {
     Pattern: "pattern",
     AnchorKind: "anchor",
     Attention: "attention",
     Recurrent: "recurrent layer",
+    GroupNorm: "group norm",
     Elementwise: "elementwise region",
     Routine: "routine",
     Activation: "activation",
@@ -47,6 +50,7 @@ def entries(table: Table) -> Iterator[Entry]:
     """All entries of the table: regions computed as a whole, patterns, anchors, epilogue steps and kernels."""
     yield from table.attentions
     yield from table.recurrents
+    yield from table.group_norms
     yield from table.elementwise
     yield from table.patterns
     yield from table.anchors.values()
@@ -99,7 +103,7 @@ def _becomes(entry: Entry) -> str:
             return f"binary {entry.algorithm}"
         case AnchorKind():
             return " or ".join((entry.kernel, *entry.alternative_kernels))
-        case Pattern() | Attention() | Elementwise() | Recurrent():
+        case Pattern() | Attention() | Elementwise() | GroupNorm() | Recurrent():
             return entry.kernel
         case Routine():
             return " or ".join(entry.kernels)
@@ -140,7 +144,7 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
         case Attention():
             yield "score steps", _pairs({kind: step.formula for kind, step in entry.score_steps.items()})
             yield from _tolerances(entry.numerics)
-        case Elementwise() | Recurrent():
+        case Elementwise() | GroupNorm() | Recurrent():
             yield from _tolerances(entry.numerics)
         case Pattern():
             yield from _pattern_details(entry)

@@ -21,7 +21,7 @@ from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.equal_matches import Facts
 from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import AnchorKind, Attention, Elementwise, Numerics, Recurrent, Routine
+from hlo_dispatch.pattern.table import AnchorKind, Attention, Elementwise, GroupNorm, Numerics, Recurrent, Routine
 
 FULL_MATCH, FOLDED = "whole", "folded"
 PREPACKED, PLAIN_WEIGHTS = ", weights packed", ", weights plain"
@@ -46,7 +46,7 @@ class LibraryCall:
 class Match:
     """Instructions that one kernel call may replace, ready to become that call."""
 
-    entry: AnchorKind | Attention | Elementwise | Pattern | Recurrent | Routine
+    entry: AnchorKind | Attention | Elementwise | GroupNorm | Pattern | Recurrent | Routine
     """The table's entry."""
     node: Node
     """The instruction that represents the match in plans and reports."""

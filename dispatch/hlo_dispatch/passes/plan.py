@@ -15,6 +15,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.elementwise.finder import ElementwiseFinder
+from hlo_dispatch.match.group_norm import GroupNormFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.recurrent.finder import RecurrentFinder
@@ -78,6 +79,7 @@ def plan_computation(
     routines: RoutineFinder,
     attentions: AttentionFinder,
     recurrents: RecurrentFinder,
+    group_norms: GroupNormFinder,
     elementwise: ElementwiseFinder,
     decide_on: Callable[[Match], Decision],
     *,
@@ -96,6 +98,7 @@ def plan_computation(
     found = patterns.find(graph) if patterns else StructuralMatches()
     planner.plan_routines(recurrents.find(graph))
     planner.plan_routines(routines.find(graph))
+    planner.plan_routines(group_norms.find(graph))
     attention_nodes = planner.plan_attentions(attentions.find(graph))
     planner.plan.misses = list(found.misses.values())
     # A softmax inside an attention is not outranked but part of it.

@@ -15,6 +15,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.elementwise.finder import ElementwiseFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
+from hlo_dispatch.match.group_norm import GroupNormFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.recurrent.finder import RecurrentFinder
@@ -63,6 +64,7 @@ class Planner:
     routines: RoutineFinder
     attentions: AttentionFinder
     recurrents: RecurrentFinder
+    group_norms: GroupNormFinder
     elementwise: ElementwiseFinder
     support_query: KernelSupportQuery
     matcher: Callable[[FlatGraph, Table, EpilogueFinder, Machine], Matcher] = Matcher
@@ -82,6 +84,7 @@ class Planner:
             routines=RoutineFinder(table),
             attentions=AttentionFinder(table),
             recurrents=RecurrentFinder(table),
+            group_norms=GroupNormFinder(table),
             elementwise=ElementwiseFinder(table),
             support_query=VendorSupportQuery(table),
         )
@@ -120,7 +123,8 @@ class Planner:
 
         matcher = self.matcher(graph, self.table, self.finder, self.machine)
         return plan_computation(
-            graph, matcher, self.patterns, self.routines, self.attentions, self.recurrents, self.elementwise,
+            graph, matcher, self.patterns, self.routines, self.attentions, self.recurrents, self.group_norms,
+            self.elementwise,
             decide_on,
             prefetched=prefetched,
             query_glue_support=self.support_query if strategy.dispatches_all and groups_calls() else None,

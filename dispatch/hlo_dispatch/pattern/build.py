@@ -24,6 +24,7 @@ from hlo_dispatch.pattern.op_kinds import (
     ATTENTION_KERNELS,
     ELEMENTWISE_KERNELS,
     FORMER_OP_KINDS,
+    GROUP_NORM_KERNELS,
     INTEGER_TYPES,
     OP_KINDS,
     RECURRENT_KERNELS,
@@ -39,6 +40,7 @@ from hlo_dispatch.pattern.schema import (
     ElementwiseEntry,
     Eltwise,
     Epilogues,
+    GroupNormEntry,
     KernelEntry,
     RecurrentEntry,
     RoutineEntry,
@@ -51,6 +53,7 @@ from hlo_dispatch.pattern.table import (
     Binary,
     Elementwise,
     EltwiseBinding,
+    GroupNorm,
     KernelBinding,
     Numerics,
     Parameter,
@@ -271,14 +274,18 @@ class Builder:
         path: Keys = ("recurrents", name)
         return Recurrent(*self._region(path, entry, kernels, RECURRENT_KERNELS, "recurrent kernel", DTYPES))
 
+    def group_norm(self, name: str, entry: GroupNormEntry, kernels: Iterable[str]) -> GroupNorm:
+        path: Keys = ("group_norms", name)
+        return GroupNorm(*self._region(path, entry, kernels, GROUP_NORM_KERNELS, "group norm kernel", DTYPES))
+
     def elementwise(self, name: str, entry: ElementwiseEntry, kernels: Iterable[str]) -> Elementwise:
         path: Keys = ("elementwise", name)
         dtypes = (*DTYPES, "f64")
         return Elementwise(*self._region(path, entry, kernels, ELEMENTWISE_KERNELS, "elementwise kernel", dtypes))
 
     def _region(
-        self, path: Keys, entry: AttentionEntry | ElementwiseEntry | RecurrentEntry, kernels: Iterable[str],
-        fitting: Iterable[str], what: str, dtypes: Collection[str],
+        self, path: Keys, entry: AttentionEntry | ElementwiseEntry | GroupNormEntry | RecurrentEntry,
+        kernels: Iterable[str], fitting: Iterable[str], what: str, dtypes: Collection[str],
     ) -> tuple[str, str, dict[str, Numerics], str, str, SourceLocation]:  # fmt: skip
         """What tables say of each region that a kernel computes as a whole: one of the `fitting` kernels."""
         self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")

@@ -17,6 +17,7 @@ from hlo_dispatch.pattern.table import (
     Attention,
     Binary,
     Elementwise,
+    GroupNorm,
     KernelBinding,
     Recurrent,
     Table,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from hlo_dispatch.pattern.build import Builder
     from hlo_dispatch.pattern.schema import TableFile
 
-_Single = TypeVar("_Single", Attention, Elementwise, Recurrent)
+_Single = TypeVar("_Single", Attention, Elementwise, GroupNorm, Recurrent)
 
 TablePath = str | os.PathLike[str]
 TABLES_VARIABLE = "HLO_DISPATCH_TABLES"
@@ -114,6 +115,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         tuple(b.routine(name, entry, kernels, routines) for b, file in files for name, entry in file.routines.items()),
         _the_only([b.attention(name, e, kernels) for b, file in files for name, e in file.attentions.items()]),
         _the_only([b.recurrent(name, e, kernels) for b, file in files for name, e in file.recurrents.items()]),
+        _the_only([b.group_norm(name, e, kernels) for b, file in files for name, e in file.group_norms.items()]),
         _the_only([b.elementwise(name, e, kernels) for b, file in files for name, e in file.elementwise.items()]),
         digest.hexdigest(),
     )
@@ -145,6 +147,7 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
             "routines",
             "attentions",
             "recurrents",
+            "group_norms",
             "elementwise",
         ):
             for name in getattr(file, section):

@@ -165,3 +165,6 @@ ELEMENTWISE_KERNELS = ("svml.elementwise",)
 
 RECURRENT_KERNELS = ("onednn.recurrent",)
 """Kernels for recurrent layers."""
+
+GROUP_NORM_KERNELS = ("own.group_norm",)
+"""Kernels for group norms."""

@@ -83,6 +83,8 @@ def reference() -> str:
         _keys(schema.AttentionEntry),
         "### `recurrents: {name: ...}`\n",
         _keys(schema.RecurrentEntry),
+        "### `group_norms: {name: ...}`\n",
+        _keys(schema.GroupNormEntry),
         "### `elementwise: {name: ...}`\n",
         _keys(schema.ElementwiseEntry),
     ]

@@ -203,6 +203,10 @@ class RecurrentEntry(_RegionEntry):
     kernel: KernelName = Field(description="the kernel that computes it, onednn.recurrent")
 
 
+class GroupNormEntry(_RegionEntry):
+    kernel: KernelName = Field(description="the kernel that computes it, own.group_norm")
+
+
 class ElementwiseEntry(_RegionEntry):
     kernel: KernelName = Field(description="the kernel that computes it, svml.elementwise")
     numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
@@ -221,6 +225,7 @@ class TableFile(_Entry):
     routines: dict[Name, RoutineEntry] = Field({}, description="library calls and transforms that a kernel computes")
     attentions: dict[Name, AttentionEntry] = Field({}, description="a softmax between two products")
     recurrents: dict[Name, RecurrentEntry] = Field({}, description="a loop over the steps of a recurrent layer")
+    group_norms: dict[Name, GroupNormEntry] = Field({}, description="a normalization over groups of channels")
     elementwise: dict[Name, ElementwiseEntry] = Field(
         {}, description="elementwise instructions around functions that XLA computes number by number"
     )

@@ -236,6 +236,11 @@ class Recurrent(_RegionKind):
 
 
 @dataclass(frozen=True)
+class GroupNorm(_RegionKind):
+    """The group norm entry: a normalization over groups of channels, and the kernel that computes it."""
+
+
+@dataclass(frozen=True)
 class Elementwise(_RegionKind):
     """The elementwise entry: instructions around slow functions, and the kernel that computes them together."""
 
@@ -255,6 +260,7 @@ class Table:
     routines: tuple[Routine, ...]
     attentions: tuple[Attention, ...]
     recurrents: tuple[Recurrent, ...]
+    group_norms: tuple[GroupNorm, ...]
     elementwise: tuple[Elementwise, ...]
     fingerprint: str = field(repr=False)
     """Changes whenever any byte of any source does; part of every cache key."""

@@ -13,7 +13,7 @@ from hlo_dispatch.match.anchors.convolution_spec import DIRECT_CONVOLUTION_KERNE
 from hlo_dispatch.match.match import FOLDED, FULL_MATCH, Match, Variant
 from hlo_dispatch.pattern.op_kinds import MAY_BE_GLUE_OPS
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import AnchorKind, Attention, Elementwise, Recurrent, Routine
+from hlo_dispatch.pattern.table import AnchorKind, Attention, Elementwise, GroupNorm, Recurrent, Routine
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.cost_model import (
     GEMV_KERNEL,
@@ -31,6 +31,8 @@ from hlo_dispatch.selection.linear_algebra_cost_model import by_expected_speed, 
 # stock, 1 to 32 rows on two cores of a Xeon, jax 0.10.2 and 0.12.0.1: 0.33x to 0.75x with up to 74,000 multiply-adds
 # of the state a step in 24 numbers, 0.80x to 1.48x with 16,000 to 300,000, 1.1x to 2.4x with more.
 FEWEST_IN_A_STEP = 1 << 18
+# XLA sums up so many elements in some ten microseconds, as many as a call and waking threads take; an estimate.
+SMALLEST_GROUP_NORM = 1 << 15
 
 
 class CostModel:
@@ -111,6 +113,15 @@ class _RecurrentCostModel(CostModel):
         return True, f"XLA runs {steps} steps of several loops over {rows} rows; one call computes them all"
 
 
+class _GroupNormCostModel(CostModel):
+    def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """XLA sums up groups element by element, twice."""
+        elements = match.output.shape.elements
+        if elements < SMALLEST_GROUP_NORM:
+            return False, f"{elements:,} elements are too few to pay for a call"
+        return True, "XLA reads the array for each sum, and once more to normalize it; the kernel reads it twice in all"
+
+
 class _ElementwiseCostModel(CostModel):
     def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
         """XLA calls a function for each number; other instructions cost the kernel more, since it reads and writes its
@@ -128,6 +139,7 @@ _COST_MODELS: dict[type[Any], CostModel] = {
     Routine: _RoutineCostModel(),
     Attention: _AttentionCostModel(),
     Recurrent: _RecurrentCostModel(),
+    GroupNorm: _GroupNormCostModel(),
     Elementwise: _ElementwiseCostModel(),
 }
 

@@ -151,11 +151,7 @@ class Attempt:
         meaning = term.meaning
         if node.opcode != meaning.opcode and node.opcode not in PEEL_ROUNDING_AND_SHAPES:
             return self._fail(bound, node, "%{0} is {1}, not {2}", node, node.opcode, term.word)
-        path = [node]
-        while path[-1].opcode != meaning.opcode and self._peeling.can_peel(path[-1]):
-            path.append(path[-1].operands[0])
-        if path[-1].opcode != meaning.opcode and meaning.opcode == "broadcast":
-            path = _peeled_to_broadcast(path)
+        path = self._path_to(meaning.opcode, node)
         found = path[-1]
         if found.opcode != meaning.opcode and not (meaning.opcode == "broadcast" and is_degenerate_broadcast(found)):
             return self._fail(bound, found, "%{0} is {1}, not {2}", found, found.opcode, term.word)
@@ -177,6 +173,13 @@ class Attempt:
             if match is not None:
                 return match
         return None
+
+    def _path_to(self, opcode: str, node: Node) -> list[Node]:
+        """The values under changes of type and shape, up to one of this opcode, if there is one."""
+        path = [node]
+        while path[-1].opcode != opcode and self._peeling.can_peel(path[-1]):
+            path.append(path[-1].operands[0])
+        return _peeled_to_broadcast(path) if path[-1].opcode != opcode and opcode == "broadcast" else path
 
     def _first_instruction(self, term: Operation, found: Node, bound: BoundNames) -> Node:
         """The instruction that reads the operands: the one whose part `found` is, windows in front of it, or itself."""

@@ -34,8 +34,11 @@ class NearestMiss:
 
     @property
     def is_reported(self) -> bool:
-        """Whether the report shows it: always for a user's pattern, else where more than half of it matched."""
-        return self.pattern.is_user_defined or 2 * self.matched > self.size
+        """Whether the report shows it: always for a user's pattern, else where more than half of it matched.
+
+        A sum of squares, three operations, is nothing: patterns have it in common.
+        """
+        return self.pattern.is_user_defined or self.matched >= min(self.size, max(4, self.size // 2 + 1))
 
     @property
     def sentence(self) -> str:
