@@ -298,3 +298,32 @@ def test_a_product_of_a_donated_array_that_was_changed(changed: Callable[..., ja
         return jax.lax.fori_loop(0, 3, lambda _, h: jnp.tanh(program(h, w, b, n)[1]), h)
 
     assert_agree(run_both(in_a_loop, h, w, b, np.int32(3), donate_argnums=(0,)), 1e-4)
+
+
+SINGLE_ARRAYS: dict[str, Callable[[jax.Array, np.ndarray], jax.Array]] = {
+    "product": lambda s, w: s @ w,
+    "activation": lambda s, w: jax.nn.relu(s @ w),
+    "residual": lambda s, w: s @ w + s * 0.1,
+    "two": lambda s, w: s @ w @ w,
+    "softmax": lambda s, _: jax.nn.softmax(s, -1) + s,
+    "largest": lambda s, _: jax.lax.cummax(s, axis=1),
+}
+
+
+@pytest.mark.parametrize("size", [33, 96])
+@pytest.mark.parametrize("name", SINGLE_ARRAYS)
+def test_a_loop_that_carries_a_single_array(name: str, size: int) -> None:
+    """XLA gives it no tuple: the body's parameter and its result are the same buffer as a whole."""
+    rng = np.random.default_rng()
+    weights = (rng.standard_normal((size, size)) / np.sqrt(size)).astype(np.float32)
+    weights[:, 0], bias = 0, np.zeros(size, np.float32)
+    weights[0, 0], bias[0] = 1, 30  # the first number counts the iterations
+    x = rng.standard_normal((size, size)).astype(np.float32)
+    x[0] = 0
+
+    def program(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda s: s[0, 0] < 200, lambda s: SINGLE_ARRAYS[name](s, weights) + bias, x)
+
+    both = run_both(program, x)
+    assert both.calls
+    assert_agree(both)

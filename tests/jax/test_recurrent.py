@@ -194,3 +194,15 @@ def test_what_a_gradient_keeps_is_refused() -> None:
     refused = [str(region.refusal) for region in both.report.regions if region.opcode == "while"]
     assert any("of every step" in sentence for sentence in refused)
     assert_agree(both)
+
+
+def test_beside_a_loop_that_carries_a_single_number() -> None:
+    """XLA gives such a loop no tuple."""
+
+    def program(x: jax.Array, n: jax.Array) -> jax.Array:
+        first = lax.while_loop(lambda i: i < 2, lambda i: i * 2 + 1, n)
+        return lax.dynamic_slice(x, (first, 0), (3, 33)) @ x.T
+
+    both = run_both(program, np.random.default_rng().standard_normal((17, 33)).astype(np.float32), np.int32(1))
+    assert both.calls == 1
+    assert_agree(both)

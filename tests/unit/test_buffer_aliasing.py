@@ -62,6 +62,20 @@ def test_a_bodys_state_shares_with_its_result() -> None:
     assert BufferAliasing(module).pairs(computation(module, "called")) == []
 
 
+def test_a_single_array_that_a_loop_carries_shares_with_its_result() -> None:
+    module = parsed(f"""
+    go_on {{ p.1 = {F} parameter(0)
+      ROOT yes = pred[] constant(true) }}
+    turn {{ p.2 = {F} parameter(0)
+      ROOT n = {F} negate(p.2) }}
+    ENTRY main {{ x = {F} parameter(0)
+      ROOT while = {F} while(x), condition=go_on, body=turn }}
+    """)
+    aliasing = BufferAliasing(module)
+    assert aliasing.pairs(computation(module, "turn")) == [((0,), None)]
+    assert aliasing.pairs(computation(module, "go_on")) == []
+
+
 def test_a_conditions_state_shares_with_nothing() -> None:
     module = parsed(LOOP)
     assert BufferAliasing(module).pairs(computation(module, "go_on")) == []

@@ -37,6 +37,8 @@ class BufferAliasing:
         caller = self._callers.get(computation.id)
         # A while calls its body first, then its condition, whose state aliases nothing.
         if caller is not None and caller.opcode == "while" and computation.id == caller.called_computation_ids[0]:
+            if caller.shape.element_type != _TUPLE:  # the state is a single array
+                return [((0,), None)]
             return [((0, index), index) for index in range(len(caller.shape.tuple_shapes))]
         if caller is not None and caller.opcode == "conditional":
             return self._of_branch(computation)

@@ -54,7 +54,7 @@ class RecurrentFinder:
             loop = _loop_at(module, node) if node.opcode in _LOOPS else None
             if loop is not None and _may_be_recurrent(module, loop):
                 with flat_graphs(module) as graph_of:
-                    counted = CountedLoop.of(loop, graph_of(_body_of(module, loop)))
+                    counted = CountedLoop.of(loop, graph_of(loop.called_computation_ids[0]))
                     found = None if counted is None else _read(self._entries[0], node, counted)
                 if found is not None:
                     yield node, found
@@ -69,20 +69,12 @@ def _loop_at(module: Module, node: Node) -> InstructionProto | None:
     return called[1] if is_loop else None
 
 
-def _body_of(module: Module, loop: InstructionProto) -> int:
-    """Id of the body, which is not the computation that gives a predicate."""
-    computations = [module.computations[identifier] for identifier in loop.called_computation_ids[:]]
-    return next(
-        c.id for c in computations if any(i.id == c.root_id and i.shape.tuple_shapes for i in c.instructions[:])
-    )
-
-
 def _may_be_recurrent(module: Module, loop: InstructionProto) -> bool:
     """Whether the loop's body has products, and slices, as of the input of each step."""
     if not module.opcodes >= _NEEDED:
         return False
     missing = set(_NEEDED)
-    body = _body_of(module, loop)
+    body = loop.called_computation_ids[0]
     pending = [body]
     while pending and missing:
         identifier = pending.pop()

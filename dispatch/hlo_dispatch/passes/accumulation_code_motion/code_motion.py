@@ -50,7 +50,8 @@ def _may_accumulate(module: Module, instruction: InstructionProto) -> bool:
         return False
     body = module.computations[instruction.called_computation_ids[0]]
     by_id = {inner.id: inner for inner in body.instructions[:]}
-    for index, identifier in enumerate(by_id[body.root_id].operand_ids[:]):
+    root = by_id[body.root_id]
+    for index, identifier in enumerate(root.operand_ids[:] if root.opcode == "tuple" else ()):
         result = by_id[identifier]
         if not _adds(module, result) or len(instruction.shape.tuple_shapes[index].dimensions) < 2:
             continue
