@@ -300,6 +300,29 @@ def test_a_product_of_a_donated_array_that_was_changed(changed: Callable[..., ja
     assert_agree(run_both(in_a_loop, h, w, b, np.int32(3), donate_argnums=(0,)), 1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_branch_overwrites_no_argument_that_is_not_donated(dtype: str) -> None:
+    """jax 0.10 updates the bf16 array in f32, in a buffer of its own."""
+
+    def program(x: jax.Array, row: jax.Array, z: jax.Array, at: jax.Array) -> tuple[jax.Array, ...]:
+        def updated(x: jax.Array, row: jax.Array, z: jax.Array, at: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return jax.lax.dynamic_update_index_in_dim(x, row, at + 3, 0), z
+
+        others = [lambda x, row, z, _: (x, -z), lambda x, row, z, _: (-x, -z)]
+        a, b = jax.lax.switch(at, [updated, *others], x, row, z, at)
+        return a * 2, b + 1, row @ row
+
+    random = np.random.default_rng()
+    shapes = (8, 33, 33), (33, 33), (3, 5)
+    x, row, z = (jnp.asarray(random.standard_normal(shape), dtype) for shape in shapes)
+    before = np.array(x)
+    with hlo_dispatch.enabled(policy="always"):
+        changed, *_ = jax.jit(program)(x, row, z, np.int32(0))
+    np.testing.assert_array_equal(np.asarray(x), before)
+    before[3] = np.asarray(row)
+    np.testing.assert_array_equal(np.asarray(changed), before * 2)
+
+
 SINGLE_ARRAYS: dict[str, Callable[[jax.Array, np.ndarray], jax.Array]] = {
     "product": lambda s, w: s @ w,
     "activation": lambda s, w: jax.nn.relu(s @ w),

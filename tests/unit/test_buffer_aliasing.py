@@ -125,6 +125,7 @@ def test_a_branchs_operand_may_share_with_its_result(first: str, operands: str, 
     another = re.sub(r"\b(b|first|second|sum|product|both)\b", r"\1.2", another)
     module = parsed(another + text if first == "another" else text)
     assert sorted(BufferAliasing(module).pairs(computation(module, "other"))) == pairs
+    assert BufferAliasing(module).certain_pairs(computation(module, "other")) == []
 
 
 @pytest.mark.parametrize(

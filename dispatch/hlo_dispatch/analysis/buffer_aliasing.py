@@ -31,7 +31,17 @@ class BufferAliasing:
         self._module = module
 
     def pairs(self, computation: ComputationProto) -> list[Pair]:
-        """Pairs of a parameter's element and a result's element that share a buffer."""
+        """Pairs of a parameter's element and a result's element that may share a buffer."""
+        caller = self._callers.get(computation.id)
+        if caller is not None and caller.opcode == "conditional":
+            return self._of_branch(computation)
+        return self.certain_pairs(computation)
+
+    def certain_pairs(self, computation: ComputationProto) -> list[Pair]:
+        """Those that do share one, which is the computation's to overwrite.
+
+        A branch has none: its operand may be an argument that the caller keeps.
+        """
         if computation.id == self._module.proto.entry_computation_id:
             return _donated(self._module)
         caller = self._callers.get(computation.id)
@@ -40,8 +50,6 @@ class BufferAliasing:
             if caller.shape.element_type != _TUPLE:  # the state is a single array
                 return [((0,), None)]
             return [((0, index), index) for index in range(len(caller.shape.tuple_shapes))]
-        if caller is not None and caller.opcode == "conditional":
-            return self._of_branch(computation)
         return []
 
     @cached_property

@@ -30,7 +30,7 @@ def narrow_updates(module: Module, context: PassContext) -> set[int]:
         updates = [] if is_small else _wide_updates(module, computation)
         if updates:
             aliasing = aliasing or BufferAliasing(module)
-            editor = _narrowed(module, computation, updates, aliasing.pairs(computation))
+            editor = _narrowed(module, computation, updates, aliasing.certain_pairs(computation))
             if editor is not None:
                 editors.append(editor)
     if editors:

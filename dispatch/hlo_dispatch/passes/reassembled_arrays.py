@@ -83,7 +83,7 @@ def _is_shared(graph: FlatGraph, array: ReassembledArray, aliasing: BufferAliasi
     if source.opcode == "get-tuple-element":
         path = (source.operands[0].proto.parameter_number, source.proto.tuple_index)
     number = root.operands.index(array.result) if root.opcode == "tuple" else None
-    return (path, number) in aliasing.pairs(graph.computation)
+    return (path, number) in aliasing.certain_pairs(graph.computation)
 
 
 class _PartsEmitter:

@@ -193,7 +193,7 @@ class _LoopRewriter:
         uses = BufferUses(caller.instructions, caller.users)
         if path is None or uses.parameter_elements(path) != {value}:
             return False
-        for parameter, number in BufferAliasing(self._module).pairs(caller.computation):
+        for parameter, number in BufferAliasing(self._module).certain_pairs(caller.computation):
             if parameter == path and self._return_element(number, target):
                 return True
         return False
