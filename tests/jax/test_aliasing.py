@@ -323,6 +323,22 @@ def test_a_branch_overwrites_no_argument_that_is_not_donated(dtype: str) -> None
     np.testing.assert_array_equal(np.asarray(changed), before * 2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_an_update_in_a_fusion_overwrites_no_argument(dtype: str) -> None:
+    """XLA updates a copy inside of its fusions; a product reads the updated array, and so does another one."""
+
+    def program(cache: jax.Array, row: jax.Array, w: jax.Array, at: jax.Array) -> jax.Array:
+        keys = jax.lax.dynamic_update_slice(cache[0], row @ w, (at, 0))
+        return jax.nn.softmax(row @ keys.T, -1) @ keys
+
+    random = np.random.default_rng()
+    cache, row, w = (jnp.asarray(random.standard_normal(shape), dtype) for shape in ((1, 32, 8), (1, 8), (8, 8)))
+    before = np.array(cache)
+    with hlo_dispatch.enabled(policy="always"):
+        jax.block_until_ready(jax.jit(program)(cache, row, w, np.int32(2)))
+    np.testing.assert_array_equal(np.asarray(cache), before)
+
+
 SINGLE_ARRAYS: dict[str, Callable[[jax.Array, np.ndarray], jax.Array]] = {
     "product": lambda s, w: s @ w,
     "activation": lambda s, w: jax.nn.relu(s @ w),

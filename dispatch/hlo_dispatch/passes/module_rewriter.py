@@ -192,17 +192,17 @@ class ComputationRewriter:
         operands = [self.identifier(parameter) for parameter in parameters]
         updates = [node for node in group if node.opcode in UPDATES]
         if updates:
+            updated = updated_parameters(computation.instructions[:])
             if root.top_level_id is None:
                 # An update in the middle of a fusion works on its own copy; XLA does an update at a fusion's root in
-                # place, on a buffer that may still have readers.
-                updated = {node.operands[0] for node in updates}
+                # place, through bitcasts, too, on a buffer that may still have readers or be the caller's.
                 operands = [
                     self.near(parameter).make("copy", parameter.shape, operand, stem="hazard_copy").id
-                    if parameter in updated
+                    if number in updated
                     else operand
-                    for parameter, operand in zip(parameters, operands, strict=True)
+                    for number, (parameter, operand) in enumerate(zip(parameters, operands, strict=True))
                 ]
-            self._created_updates[self._ids[root]] = updated_parameters(computation.instructions[:])
+            self._created_updates[self._ids[root]] = updated
         self.editor.computations.append(computation)
         self.near(root).fusion(
             computation,
