@@ -185,7 +185,7 @@ def _sparse(small: bool) -> Programs:
     side, entries, columns = (40, 100, 5) if small else (20_000, 200_000, 64)
     random = np.random.default_rng(0)
     places = np.stack([np.sort(random.integers(0, side, entries)), random.integers(0, side, entries)], 1)
-    arguments = (_drawn(entries), jnp.asarray(places), _drawn(side, columns))
+    arguments = (_drawn(entries), jnp.asarray(places.astype("int32")), _drawn(side, columns))
     yield BenchProgram("BCOO times dense", lambda v, i, b: sparse.BCOO((v, i), shape=(side, side)) @ b, arguments)
 
 

@@ -31,6 +31,8 @@ SMALLEST_OTHER_CONVOLUTION = 30_000
 SMALLEST_POOLING = 150_000
 MIN_READS_PER_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
+WIDENED = "of widened f16"
+"""How planning ends that widens f16: `hlo-dispatch bench public f16` says what it gains."""
 # One row times a matrix in half precision, which XLA widens to f32 in a pass of its own, or multiplies element by
 # element: 1.5 times as fast in oneDNN and more from here on (`python -m bench.fit --context 5
 # --only SMALLEST_HALF_GEMV`).
@@ -138,6 +140,8 @@ def _convolution(match: Match, implementation: str) -> tuple[bool, str]:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     if match.kernel == DIRECT_CONVOLUTION_KERNEL:
         return _direct_convolution(match, implementation)
+    if WIDENED in implementation and _is_plain(match) and not match.has_static_weights:
+        return False, "XLA widens f16 as the kernel does, and its convolution in f32 is as fast"
     if "gemm" in implementation:
         return False, f"oneDNN would unfold this convolution into a matrix product ({implementation})"
     return True, f"oneDNN's {implementation} convolutions beat XLA's"

@@ -221,7 +221,7 @@ def _ahead_of_permutation(view: View) -> View:
     is_of_columns &= list(node.proto.gather_slice_sizes) == [entries, 1] and not numbers.operand_batching_dims
     if not is_of_columns or order.opcode != "constant" or not is_row_major(source.shape) or view.offset % entries:
         return view
-    columns, number = order.proto.literal.s32s[:], view.offset // entries
+    columns, number = [*order.proto.literal.s32s, *order.proto.literal.s64s], view.offset // entries
     if order.shape.dimensions != (len(columns), 1) or not 0 <= columns[number] < size[1]:
         return view
     return View(source, ((entries, size[1]),), columns[number])
