@@ -204,3 +204,17 @@ def test_a_region_that_reads_a_tuple_cannot_be_cut() -> None:
     answer = extractor.extract(default.candidate.match)
     assert isinstance(answer, Refusal)
     assert answer.code == "unmeasurable"
+
+
+def test_a_module_whose_result_is_a_tuple_of_one_array() -> None:
+    """Other hosts than JAX compile such modules."""
+    module = parsed("""
+ENTRY main { x = f32[5]{0} parameter(0)
+  y = f32[5]{0} tanh(x)
+  ROOT only = (f32[5]{0}) tuple(y) }
+""")
+    numbers = np.linspace(-2, 2, 5, dtype="float32")
+    before = module.to_bytes()
+    (result,) = Executable(module)(to_device([numbers]))
+    np.testing.assert_allclose(result, np.tanh(np.float64(numbers)), rtol=1e-6)
+    assert module.to_bytes() == before

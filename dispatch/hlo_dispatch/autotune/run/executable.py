@@ -20,6 +20,7 @@ from typing import Any
 
 from hlo_dispatch.autotune.run.watchdog import wait_for
 from hlo_dispatch.autotune.run.without_codegen import UNREGISTERED_TARGET, stopping_before_codegen
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
@@ -165,6 +166,7 @@ class Executable:
             Exception: XLA does not compile it (whatever jaxlib raises), or no hook is in place.
         """
         # JAX's own compilation ends in this call; JAX's caches would mistake the placeholder for a program.
+        module = _with_array_result(module)
         signature = module.entry.program_shape
         results = signature.result.tuple_shapes or (signature.result,)
         token = f"{_PLACEHOLDER}{os.getpid()}_{next(_numbers)}".encode()
@@ -198,6 +200,22 @@ class Executable:
             wait_for(array.is_ready)
             array.block_until_ready()
         return arrays
+
+
+def _with_array_result(module: Module) -> Module:
+    """The module, with an array as its result in place of a tuple of one, which no program of JAX returns."""
+    if len(module.entry.program_shape.result.tuple_shapes) != 1:
+        return module
+    found = module.copy()
+    editor = Editor(found, found.entry)
+    shape = shape_of(found.entry.program_shape.result.tuple_shapes[0])
+    editor.root_id = editor.last().get_tuple_element(editor.root_id, 0, shape, "only_result").id
+    commit(found, [editor])
+    for signature in (found.entry.program_shape, found.proto.host_program_shape):
+        signature.result.CopyFrom(shape.to_proto())
+    for alias in found.proto.input_output_alias.entries[:]:
+        del alias.output_shape_index[:]
+    return found
 
 
 def compiled(program: bytes) -> Any:
