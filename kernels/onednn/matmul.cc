@@ -6,6 +6,9 @@
 // [bias], one per binary post-op. Results: dst, scratch.
 #include "onednn/matmul.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -52,6 +55,22 @@ CallPlan PlanPrepacked(const Library& library, CallOperands& operands) {
   return plain;
 }
 
+// Whether the matrices of a batch lie in each other beside a batch dimension of one: brgemm of oneDNN 3.13.2 takes some
+// of these strides for other ones.
+bool IsInterleavedBesideOne(const Tensor& tensor) {
+  const size_t batches = tensor.dims.size() - 2;
+  int64_t extent = 0;
+  for (size_t i = batches; i < tensor.dims.size(); ++i) {
+    extent = std::max(extent, (tensor.dims[i] - 1) * tensor.strides[i]);
+  }
+  bool has_one = false, is_interleaved = false;
+  for (size_t i = 0; i < batches; ++i) {
+    has_one |= tensor.dims[i] == 1;
+    is_interleaved |= tensor.dims[i] > 1 && tensor.strides[i] <= extent;
+  }
+  return has_one && is_interleaved;
+}
+
 CallPlan PlanOfTypes(const Attributes& attributes) {
   CallOperands operands = CallOperands::Read(attributes, kRoles);
   const size_t rank = operands.destination.dims.size();
@@ -59,6 +78,9 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
     if (rank < 2 || tensor->dims.size() != rank) {
       Invalid(tensor->role + ": expected as many dimensions as dst (" + std::to_string(rank) +
               ") and at least 2, got " + std::to_string(tensor->dims.size()));
+    }
+    if (IsInterleavedBesideOne(*tensor)) {
+      Unsupported(tensor->role + ": matrices of a batch lie in each other, beside a batch dimension of one");
     }
   }
   const int columns = static_cast<int>(rank) - 1;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from calls import assert_close, matmul_call, random_values, tensor
@@ -57,6 +59,23 @@ def test_any_f32_product(case):
 @given(products("bf16"))
 def test_any_bf16_product(case):
     check(case, "bf16")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_batches_whose_matrices_lie_in_each_other(dtype: str):
+    """Beside a batch dimension of one oneDNN computes some of them wrong: those are refused."""
+    generator = np.random.default_rng(6)
+    taken = 0
+    for source_layout, weights_layout in itertools.product(itertools.permutations(range(4)), repeat=2):
+        if generator.integers(6):
+            continue
+        source_batch, weights_batch = ([generator.choice([1, 2]), generator.choice([1, 3])] for _ in range(2))
+        source = tensor(random_values(generator, [*source_batch, 3, 20], dtype), list(source_layout))
+        weights = tensor(random_values(generator, [*weights_batch, 20, 7], dtype), list(weights_layout))
+        call = matmul_call(source, weights)
+        taken += not isinstance(kernels.plan(call.name, call.spec), Refusal)
+        check((call, source, weights, None), dtype)
+    assert taken
 
 
 def test_weights_in_onednns_own_layout():
