@@ -187,6 +187,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "softmax": nn.softmax,
     "log_softmax": nn.log_softmax,
     "argmax": lambda x: jnp.argmax(x, -1),
+    "argmin": lambda x: jnp.argmin(x, -1),
     "sort": lambda x: jnp.sort(x, -1),
     "argsort": lambda x: jnp.argsort(x, -1),
     "top_k": lambda x: lax.top_k(x, 20)[1],

@@ -157,6 +157,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "softmax": lambda x: torch.softmax(x, -1),
     "log_softmax": lambda x: torch.log_softmax(x, -1),
     "argmax": lambda x: torch.argmax(x, -1).int(),
+    "argmin": lambda x: torch.argmin(x, -1).int(),
     "sort": lambda x: torch.sort(x, -1).values,
     "argsort": lambda x: torch.argsort(x, -1, stable=True).int(),
     "top_k": lambda x: torch.topk(x, 20, -1).indices.int(),

@@ -283,6 +283,7 @@ OPERATIONS: dict[str, BenchOperation] = {
         _rows("softmax", (), 5, "softmax"),
         _rows("log_softmax", (), 5, "log_softmax"),
         _rows("argmax", (), 1, "argmax", reduces=True),
+        _rows("argmin", (), 1, "argmin", reduces=True),
         _rows("sort", (), 16, "sort"),
         _rows("argsort", (), 16, "sort_with_places"),
         _rows("top_k", (), 4, "top_k", keeps=20),

@@ -125,6 +125,7 @@ _ROWS = (
     Row("softmax", "m=1536,n=128", "BERT-base, attention", dtypes=_BOTH),
     Row("log_softmax", "m=128,n=1000", "a classifier's loss", dtypes=_BOTH),
     Row("argmax", "m=1,n=128256", "Llama 3, greedy decoding of one token", dtypes=_BOTH),
+    Row("argmin", "m=1024,n=512", "the nearest of the codes of a vector quantization", dtypes=_BOTH),
     Row("argmax", "m=8,n=32000", "Llama 2, greedy decoding of eight sequences", dtypes=_BOTH),
     Row("sort", "m=1,n=32000", "Llama 2, the least likely tokens of a nucleus"),
     Row("argsort", "m=1,n=128256", "Llama 3, top-p sampling of one token"),

@@ -37,11 +37,15 @@ def table() -> Table:
     return load_tables()
 
 
+_BEGINS_MUCH = ("reduce-window", "scatter")
+"""Opcodes of routines' first instructions, of which most are no routine's."""
+
 KINDS: dict[str, tuple[str, ...]] = {
     "anchor": tuple(name for name in table().anchors if name not in GLUE_OPS),
     "glue op": GLUE_OPS,
-    "routine": tuple(routine.name for routine in table().routines if routine.opcode != "reduce-window"),
+    "routine": tuple(routine.name for routine in table().routines if routine.opcode not in _BEGINS_MUCH),
     "cumulative routine": tuple(routine.name for routine in table().routines if routine.opcode == "reduce-window"),
+    "sparse routine": tuple(routine.name for routine in table().routines if routine.opcode == "scatter"),
     "attention": tuple(attention.name for attention in table().attentions),
     "recurrent layer": tuple(recurrent.name for recurrent in table().recurrents),
     "group norm": tuple(norm.name for norm in table().group_norms),
@@ -249,12 +253,13 @@ class Column:
 
 
 def _all(code: str, **other: str) -> dict[str, str]:
-    codes = {group: code for group in ("anchor", "routine", "cumulative routine", "attention", "pattern")}
+    groups = ("anchor", "routine", "cumulative routine", "sparse routine", "attention", "pattern")
+    codes = {group: code for group in groups}
     return codes | {"glue op": UNREPORTED} | other
 
 
-_NO_TREE = {"cumulative routine": UNREPORTED}
-"""Nobody expects of any reduce-window that it begins a tree of them."""
+_NO_TREE = {"cumulative routine": UNREPORTED, "sparse routine": UNREPORTED}
+"""Nobody expects of any reduce-window that it begins a tree of them, nor of any scatter that it adds up products."""
 
 MATRIX: dict[str, Column] = {
     "integers": Column(integers, "always", {"anchor": "dtype-unsupported", "routine": "dtype-unsupported"}),

@@ -45,7 +45,9 @@ Type TypeOf(ElementType type) {
   }
 }
 
+// Programs that were saved before there was a choice have neither attribute.
 bool IsOfSmallest(const Attributes& attributes) {
+  if (!attributes.Has("extremum")) return false;
   const std::string extremum = attributes.Text("extremum");
   if (extremum == "minimum") return true;
   if (extremum == "maximum") return false;
@@ -53,6 +55,7 @@ bool IsOfSmallest(const Attributes& attributes) {
 }
 
 bool HasWidePlaces(const Attributes& attributes) {
+  if (!attributes.Has("dst_type")) return false;
   const std::string type = attributes.Text("dst_type");
   if (type == "s64") return true;
   if (type == "s32") return false;

@@ -28,4 +28,4 @@ def formula(said: dict[str, Any], source: np.ndarray, _: None, dims: tuple[int, 
     long = [number for number, size in enumerate(source.shape) if size != 1]
     is_last = source.shape[-1] != 1 or list(dims) == list(source.shape[:-1])
     axis = -1 if is_last or not long else long[-1]
-    return source.argmin(axis) if said["extremum"] == "minimum" else source.argmax(axis)
+    return source.argmin(axis) if said.get("extremum") == "minimum" else source.argmax(axis)

@@ -9,6 +9,7 @@ compared with the formula in float64.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -30,7 +31,9 @@ from hlo_dispatch.pattern.table import GroupNorm, Numerics
 
 _FOLLOWED = ELEMENTWISE | PEEL_COPIES_AND_ROUNDING | {"bitcast", "broadcast", "reshape", "slice", "transpose"}
 _TYPES = frozenset(("f32", "bf16"))
-_MOST_FOLLOWING = 64
+_MOST_FOLLOWED = _MOST_FOLLOWING = 64
+_MOST_MEANS = 2
+"""Sums that are tried as the mean of squared differences."""
 _TOLERANCE = 1e-5
 
 
@@ -92,7 +95,7 @@ class _Statistics(NamedTuple):
 
 
 def _group_norm_at(root: Node, graph: FlatGraph) -> _Found | None:
-    statistics = _statistics(root, graph)
+    statistics = _statistics(root, graph) if root.shape.elements else None
     if statistics is None:
         return None
     source = statistics.source
@@ -135,10 +138,21 @@ def _pairs_of_sums(sums: list[Node], graph: FlatGraph) -> Iterator[tuple[Node, N
         yield sums[0], sums[1]
         yield sums[1], sums[0]
     elif len(sums) == 1:
-        points = _points(_summed(sums[0], graph), np.zeros(1, np.int64))
-        for one in () if points is None else points.sources:
-            if reduces(one.node, graph, "add"):
-                yield one.node, sums[0]
+        for mean in itertools.islice(_sums_before(_summed(sums[0], graph), graph), _MOST_MEANS):
+            yield mean, sums[0]
+
+
+def _sums_before(result: Node, graph: FlatGraph) -> Iterator[Node]:
+    """Sums that a result is computed from element by element, the nearest first.
+
+    What the source of a norm is computed from, in a residual network all layers before, is not followed far.
+    """
+    pending = [result]
+    for node in pending:  # it grows
+        if node.opcode == "reduce" and reduces(node, graph, "add"):
+            yield node
+        elif node.opcode in _FOLLOWED and len(pending) < _MOST_FOLLOWED:
+            pending += [operand for operand in node.operands if operand not in pending]
 
 
 def _summed(total: Node, graph: FlatGraph) -> Node:
