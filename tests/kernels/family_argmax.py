@@ -20,7 +20,7 @@ def valid_calls() -> list[WireCall]:
         places = [*dims[:-1], *ones]
         described = tensors(src=(dtype, [*dims, *ones]), dst=(places_in, places)) | {"extremum": extremum}
         made.append(own("argmax", described, [Array(dtype, [*dims, *ones])], Array(places_in, places)))
-    return made
+    return [*made, made[0].but(extremum=None, dst_type=None)]  # as programs were saved before there was a choice
 
 
 def formula(said: dict[str, Any], source: np.ndarray, _: None, dims: tuple[int, ...]) -> np.ndarray:
