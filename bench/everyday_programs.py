@@ -138,7 +138,7 @@ def _drawn_of_top_p(j: Any, logits: Any, seed: Any) -> Any:
 
 
 def _drawn_of_top_p_in_place(j: Any, logits: Any, seed: Any) -> Any:
-    """As Transformers' warper: what is left out becomes -inf where it was."""
+    """As Transformers' warper: dropped logits become -inf in place."""
     values, places = j.lax.top_k(logits, logits.shape[-1])
     kept = j.numpy.roll(j.numpy.cumsum(j.nn.softmax(values), -1) < 0.9, 1, -1).at[:, 0].set(True)
     return _drawn(j, j.lax.sort_key_val(places, j.numpy.where(kept, values, -np.inf))[1], seed)

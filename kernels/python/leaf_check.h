@@ -12,7 +12,7 @@ namespace hlo_dispatch::python {
 //   ("static", id of the object that it has to be),
 //   ("none",), ("list", descriptions), ("tuple", descriptions), ("dict", keys, descriptions),
 //   ("registered", id of the type, id of the metadata, descriptions): what `flatten_one_level` takes apart.
-// The capsule holds neither the types nor what is given by its id; the caller does.
+// The capsule keeps no reference to the types or to objects passed by id; the caller does.
 Owned LeafCheck(PyObject* arguments);
 
 // (capsule, positional arguments, others) → the list of leaves, or None where something is different or `is_deleted`.

@@ -24,7 +24,7 @@ def _call(dtype: str, entries: int, source: list[int], rows: int, **more: int) -
 
 
 def valid_calls() -> list[WireCall]:
-    """One entry, vectors and what is left of one, both types; what is outside in each way."""
+    """One entry, whole vectors and a remainder, both types; columns out of range in each mode."""
     return [
         _call("f32", 1, [1, 1], 1),
         _call("f32", 50, [9, 70], 7, rows_wrap=1, columns_wrap=1, outside=1),

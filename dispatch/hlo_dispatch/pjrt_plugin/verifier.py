@@ -53,7 +53,7 @@ def verify(
     Args:
         options: a CompileOptionsProto that asks for as many devices; empty: for one.
         stock_has_run: called as stock's module has run on some inputs.
-        seconds_left: what is left of the time for the answer; None: no trial compares the two modules' times.
+        seconds_left: seconds until the answer's deadline; None: no trial compares the two modules' times.
     """
     module = parsed(stock)
     # The runtime is given no layouts with a module, and takes row-major ones.

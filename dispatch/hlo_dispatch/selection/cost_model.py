@@ -31,8 +31,6 @@ SMALLEST_OTHER_CONVOLUTION = 30_000
 SMALLEST_POOLING = 150_000
 MIN_READS_PER_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
-WIDENED = "of widened f16"
-"""How planning ends that widens f16: `hlo-dispatch bench public f16` says what it gains."""
 # One row times a matrix in half precision, which XLA widens to f32 in a pass of its own, or multiplies element by
 # element: 1.5 times as fast in oneDNN and more from here on (`python -m bench.fit --context 5
 # --only SMALLEST_HALF_GEMV`).
@@ -49,6 +47,8 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # product at a time; `python -m bench.few_rows --rows 1` times layers in a row). In half precision oneDNN took 0.4 to
 # 2.5 times as long, so that is measured.
 GEMV_KERNEL = "own.narrow_product"
+WIDENED = "of widened f16"
+"""How planning ends that widens f16: `hlo-dispatch bench public f16` says what it gains."""
 # XLA widens quantized weights in a separate loop and reads its result once for all rows of the product
 # (`python -m bench.few_rows`); the number of weights that pay for a call is an estimate.
 POSITIONS_OF_A_VECTOR = 8

@@ -37,8 +37,8 @@ MOST_ROWS_IN_LANES = 8
 MOST_LU_ROWS = 64
 # XLA accumulates so many elements in some microseconds, as many as a call takes.
 FEWEST_ACCUMULATED = 1 << 11
-# XLA takes a nanosecond and more for each product of an entry and a number; it is as fast at 24,000 (3000 entries times
-# 8 columns, two cores of an AMD EPYC, jax 0.10.2).
+# XLA takes a nanosecond and more for each product of an entry and a number, and a call some ten microseconds; an
+# estimate.
 FEWEST_SPARSE_PRODUCTS = 1 << 16
 # So many keys are sorted in some 20 µs, in one row or in short ones (two cores of a Xeon, jax 0.10.2 and 0.12.0.1).
 SHORTEST_SORTED = 1 << 11

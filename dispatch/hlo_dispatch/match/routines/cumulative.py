@@ -23,6 +23,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_LAYOUTS, peel_node
 from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import Dimension, View, follow, peeled_views, rebase_dimensions
+from hlo_dispatch.match.described_view import sizes_and_strides
 from hlo_dispatch.match.elementwise_points import ElementwisePoints, NotElementwise
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reduction import applied_by
@@ -68,10 +69,7 @@ def match_of_cumulative(found: Cumulative, routine: Routine) -> Match:
     view, kind = found.source, found.source.element_type
 
     def attributes() -> dict[str, Any]:
-        described: dict[str, Any] = {"type": kind, "reversed": int(found.is_reversed)}
-        for role in ("src", "dst"):
-            described |= {f"{role}_dims": view.sizes, f"{role}_strides": view.strides}
-        return described
+        return {"type": kind, "reversed": int(found.is_reversed), **sizes_and_strides({"src": view, "dst": view})}
 
     return Match(
         entry=routine,

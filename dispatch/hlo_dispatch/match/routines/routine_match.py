@@ -10,6 +10,7 @@ from typing import Any
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.match.described_view import sizes_and_strides
 from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.pattern.table import Numerics
 
@@ -41,10 +42,9 @@ def match_of_call(
         return replace(numerics, tolerance=numerics.tolerance * max(sizes[-2:]))
 
     def attributes() -> dict[str, Any]:
-        attributes: dict[str, Any] = {"type": kind}
         destinations = (View(node, dimensions) for dimensions in call.destinations)
-        for name, view in (*by_role.items(), *zip(routine.results, destinations, strict=True)):
-            attributes[f"{name}_dims"], attributes[f"{name}_strides"] = view.sizes, view.strides
+        views = {**by_role, **dict(zip(routine.results, destinations, strict=True))}
+        attributes: dict[str, Any] = {"type": kind, **sizes_and_strides(views)}
         if "places" in by_role:
             attributes["places_type"] = by_role["places"].element_type
         return attributes | ({"symmetrised": 1} if symmetrised else {}) | dict(call.options)

@@ -19,6 +19,7 @@ from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_LAYOUTS, PEEL_SHAP
 from hlo_dispatch.analysis.scalar_constants import apply, scalar_constant
 from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.described_view import sizes_and_strides
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reduction import applied_by
 from hlo_dispatch.pattern import Routine
@@ -59,8 +60,7 @@ def match_of_sparse_product(found: SparseProduct, routine: Routine) -> Match:
     def attributes() -> dict[str, Any]:
         described: dict[str, Any] = {"type": kind, "outside": found.outside}
         described |= {"rows_wrap": int(found.rows.wraps), "columns_wrap": int(found.columns.wraps)}
-        for role, view in (*operands.items(), ("dst", full_view(found.result))):
-            described |= {f"{role}_dims": view.sizes, f"{role}_strides": view.strides}
+        described |= sizes_and_strides({**operands, "dst": full_view(found.result)})
         for role in ("rows", "columns"):
             view = operands[role]
             described |= {f"{role}_offset": view.offset, f"{role}_elements": view.node.shape.elements}
