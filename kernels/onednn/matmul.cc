@@ -27,12 +27,19 @@ constexpr Roles kRoles{"src", "weights", "dst", /*has_space=*/false};
 // 1024x768x3072 1.04x, but 128x768x3072 0.95x. In f32 nothing is gained below 3072 columns of the source.
 constexpr int64_t kRowsRepayingCopy = 1024;
 
-CallPlan PlanWith(const Library& library, const CallOperands& operands) {
+// Blocks of weights are padded by at most one of so many bytes where one row shares them.
+constexpr int64_t kMostPadding = 16;
+
+CallPlan PlanWith(const Library& library, const CallOperands& operands, const MemoryDescriptor* weights) {
   OwnedMemoryDescriptor bias = operands.has_bias ? operands.bias.Describe() : nullptr;
-  return MakePlan(
-      operands, Choose("choosing a matrix multiplication", library.functions().matmul_primitive_desc_create,
-                       library.engine(), operands.source.Describe().get(), operands.DescribeWeights().get(), bias.get(),
-                       operands.destination.Describe().get(), MakePrimitiveAttributes(operands.chain).get()));
+  return MakePlan(operands,
+                  Choose("choosing a matrix multiplication", library.functions().matmul_primitive_desc_create,
+                         library.engine(), operands.source.Describe().get(), weights, bias.get(),
+                         operands.destination.Describe().get(), MakePrimitiveAttributes(operands.chain).get()));
+}
+
+CallPlan PlanWith(const Library& library, const CallOperands& operands) {
+  return PlanWith(library, operands, operands.DescribeWeights().get());
 }
 
 bool MayRepayCopy(const CallOperands& operands) {
@@ -44,9 +51,42 @@ bool MayRepayCopy(const CallOperands& operands) {
   return weights.type != ElementType::kF32 && operands.destination.dims[rank - 2] >= kRowsRepayingCopy;
 }
 
-// Prepacked weights are read in brgemm's preferred layout: blocked, or column-major where the source is one row. A GEMM
-// has no layout of its own: it asks for rows.
+// Whether a product of one row in half precision reads weights that several rows could share with it.
+bool IsOneRowOfHalves(const CallOperands& operands) {
+  const std::vector<int64_t>& dims = operands.destination.dims;
+  const bool is_one = std::all_of(dims.begin(), dims.end() - 1, [](int64_t size) { return size == 1; });
+  return is_one && operands.weights.type != ElementType::kF32 && !IsInteger(operands.weights.type);
+}
+
+// The product of two rows instead of one, without what follows it: only its layout is asked for.
+OwnedDescriptor ChooseForTwoRows(const Library& library, const CallOperands& operands) {
+  Tensor source = operands.source, destination = operands.destination;
+  for (Tensor* tensor : {&source, &destination}) {
+    const size_t rank = tensor->dims.size();
+    tensor->dims[rank - 2] = 2;
+    tensor->strides[rank - 2] = tensor->dims[rank - 1];
+  }
+  return Choose("choosing the layout of several rows", library.functions().matmul_primitive_desc_create,
+                library.engine(), source.Describe().get(), operands.DescribeWeights().get(),
+                static_cast<const MemoryDescriptor*>(nullptr), destination.Describe().get(),
+                MakePrimitiveAttributes({}).get());
+}
+
+// Prepacked weights are read in brgemm's preferred layout: blocked, or column-major where the source is one row. A row
+// in half precision takes the blocks of several rows, so that a prompt and the tokens behind it share one copy: memory
+// limits it, and the order of reading does not matter (0.95x to 1.03x on a Zen 5). It does not where padding makes the
+// blocks larger. A GEMM has no layout of its own: it asks for rows.
 CallPlan PlanPrepacked(const Library& library, CallOperands& operands) {
+  if (IsOneRowOfHalves(operands)) {
+    const OwnedDescriptor several = ChooseForTwoRows(library, operands);
+    const MemoryDescriptor* blocks =
+        library.functions().primitive_desc_query_md(several.get(), kQueryArgument, kArgumentWeights);
+    const int64_t bytes = static_cast<int64_t>(library.functions().memory_desc_get_size(blocks));
+    if (bytes - operands.weights.Bytes() <= operands.weights.Bytes() / kMostPadding) {
+      CallPlan shared = PlanWith(library, operands, blocks);
+      if (shared.implementation.rfind("brg", 0) == 0) return shared;
+    }
+  }
   CallPlan prepacked = PlanWith(library, operands);
   if (prepacked.implementation.rfind("brg", 0) == 0) return prepacked;
   operands.weights_format = WeightsFormat::kPlain;

@@ -17,6 +17,7 @@ from stages import split_small_weights
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch import FreezeError
+from hlo_dispatch.process.machine import this_machine
 from warm import run_python
 
 COMPILED: list[str] = []
@@ -133,18 +134,20 @@ def test_equal_values_are_computed_and_held_once() -> None:
 
 
 @pytest.mark.parametrize("narrowed", [None, "bf16"])
-def test_prompts_of_two_lengths_share_prepacked_weights(narrowed: str | None) -> None:
+def test_prompts_and_tokens_share_prepacked_weights(narrowed: str | None) -> None:
     p = {"w": jax.random.normal(jax.random.key(0), (256, 320)) / 16}
     frozen = hlo_dispatch.freeze(lambda p, x: jnp.tanh(x @ p["w"]), p, keep=True, weights=narrowed)
     held = {}
     with hlo_dispatch.enabled(policy="always"):
-        for rows in (64, 96):
+        for rows in (64, 96, 1):
             x = jax.random.normal(jax.random.key(rows), (rows, 256))
             exact = np.tanh(np.float64(x) @ np.float64(p["w"]))
             np.testing.assert_allclose(frozen(x), exact, atol=1e-5 if narrowed is None else 3e-2)
             held[rows] = frozen.nbytes
     assert "prepacked" in str(frozen.report)
     assert held[96] == held[64]
+    if narrowed is not None and this_machine().has_bf16_arithmetic:
+        assert held[1] == held[64]
 
 
 def test_equal_layers_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
