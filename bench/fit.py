@@ -83,6 +83,11 @@ def half_matrix_vector_products() -> Iterator[tuple[int, Callable, tuple]]:
         yield inner * columns, *product(1, inner, columns, "bfloat16", lambda y: y)
 
 
+def matrix_vector_products() -> Iterator[tuple[int, Callable, tuple]]:
+    for inner, columns in ((128, 128), (256, 128), (256, 256), (512, 256), (512, 512), (768, 768), (1024, 896)):
+        yield inner * columns, *product(1, inner, columns, "float32", lambda y: y)
+
+
 def poolings() -> Iterator[tuple[int, Callable, tuple]]:
     random = np.random.default_rng(0)
     for size, channels in ((4, 16), (8, 16), (8, 64), (16, 64), (32, 64), (56, 64)):
@@ -104,6 +109,7 @@ KINDS: dict[str, Callable[[], Iterator[tuple[int, Callable, tuple]]]] = {
     "SMALLEST_OTHER_CONVOLUTION": depthwise_convolutions,
     "SMALLEST_DOT": dots_with_a_costly_epilogue,
     "SMALLEST_NATIVE_HALF_DOT": half_dots,
+    "SMALLEST_GEMV": matrix_vector_products,
     "SMALLEST_HALF_GEMV": half_matrix_vector_products,
     "SMALLEST_POOLING": poolings,
 }

@@ -35,6 +35,9 @@ SMALLEST_DOT = 1_000_000
 # element: 1.5 times as fast in oneDNN and more from here on (`python -m bench.fit --context 5
 # --only SMALLEST_HALF_GEMV`).
 SMALLEST_HALF_GEMV = 65_536
+# In f32 XLA reads the matrix by one thread, the kernel by all: 1.1 to 1.7 times as fast from here on, on a Zen 5 beside
+# other work (`python -m bench.fit --context 5 --only SMALLEST_GEMV`).
+SMALLEST_GEMV = 262_144
 # In a small call one row times transposed weights takes XLA 1 to 4 ns for each multiply-add; one row times other
 # weights takes no longer than a kernel, whose call undoes the small call (one row through an LSTM in a scan, 32 to 512
 # numbers wide, jax 0.12.0.1).
@@ -210,6 +213,8 @@ def _product(match: Match, machine: Machine) -> tuple[bool, str]:
 def _smallest_product(match: Match) -> int:
     """Multiply-adds of the smallest product that pays for a call."""
     anchor = match.anchor
+    if is_gemv(match):
+        return SMALLEST_GEMV
     is_half = anchor.source.element_type in HALF_TYPES
     return SMALLEST_HALF_GEMV if is_half and _is_matrix_vector(anchor) else SMALLEST_DOT
 
