@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,17 @@ def test_a_maximum_does_not_see_a_nan():
     both = run_both(lambda x: nn.max_pool(x, (3, 3), (1, 1), "SAME"), x)
     assert np.isnan(both.stock[0]).all()
     assert np.isfinite(both.dispatched[0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("rows", [64, 65, 130])
+def test_a_reduction_to_the_maximum_is_no_pooling(rows: int, dtype: str) -> None:
+    """XLA reduces 32 rows at a time, by a reduce-window; pooling would lose NaN and -inf."""
+    x = np.random.default_rng(rows).standard_normal((rows, 5))
+    x[rows // 2, 1], x[:, 3] = np.nan, -np.inf
+    both = run_both(lambda x: jnp.max(x, 0), x.astype(jnp.dtype(dtype)))
+    stock, dispatched = (arrays[0].astype(np.float32) for arrays in (both.stock, both.dispatched))
+    np.testing.assert_array_equal(dispatched, stock)
 
 
 def test_windows_of_minus_infinity_give_the_lowest_number():

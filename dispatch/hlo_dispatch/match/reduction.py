@@ -59,6 +59,24 @@ def windows_before(node: Node, graph: FlatGraph, word: str) -> tuple[Node, ...]:
     return tuple(found)
 
 
+def is_reduced_further(windows: Node, graph: FlatGraph, word: str) -> bool:
+    """Whether a reduction takes the results of a reduce-window together, rounded or not, as the last of XLA's tree."""
+    reduced = _reduced_by_windows(windows)
+    pending = list(windows.users)
+    while pending:
+        user = pending.pop()
+        if user.opcode == "convert" or (user.opcode == "reduce-window" and _reduced_by_windows(user) == reduced):
+            pending += user.users
+        elif user.opcode == "reduce" and reduced.issubset(user.proto.dimensions[:]):
+            if applied_by(user, graph) == word:
+                return True
+    return False
+
+
+def _reduced_by_windows(node: Node) -> set[int]:
+    return {number for number, window in enumerate(node.proto.window.dimensions) if window.size > 1}
+
+
 def reduces(node: Node, graph: FlatGraph, word: str) -> bool:
     """Whether it is a maximum ("maximum") or a sum ("add") that starts from the neutral element."""
     if len(node.operands) != 2 or node.has_control_predecessors or not node.shape.is_array:

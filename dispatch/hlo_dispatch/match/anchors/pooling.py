@@ -26,6 +26,7 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS, ELEMENTWISE
+from hlo_dispatch.ir.shape import FLOAT_TYPES
 from hlo_dispatch.match.anchors.anchor import (
     COMPUTED_TYPES,
     Anchor,
@@ -38,6 +39,7 @@ from hlo_dispatch.match.anchors.anchor import (
 from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
 from hlo_dispatch.match.epilogue.integers import BOUNDS
 from hlo_dispatch.match.epilogue.steps import PostOp
+from hlo_dispatch.match.reduction import is_reduced_further
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -66,6 +68,9 @@ def normalize_pooling(node: Node, entry: AnchorKind, around: Surroundings) -> An
         return refusal
     if isinstance(algorithm, Refusal):
         return algorithm
+    if algorithm == "max" and node.shape.element_type in FLOAT_TYPES:
+        if is_reduced_further(node, around.graph, "maximum"):
+            return Refusal("reducer-unsupported", "the maximum of more than the window would lose NaN", node.name)
     refusal = first_refusal(
         unsupported_space(node, len(space)), unsupported_padding(node, [window[number] for number in space])
     )
