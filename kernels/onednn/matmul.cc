@@ -137,6 +137,9 @@ const Family<PlannedCall<Plan>, kOneDnn> family("matmul", {{}, kOneDnnPack, kOne
 
 CallPlan PlanMatmul(CallOperands operands) {
   const Library& library = Library::Get();
+  for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {
+    *tensor = tensor->WithCanonicalStrides(RowMajorOrder(tensor->dims.size()));
+  }
   if (operands.weights_format == WeightsFormat::kPrepacked) return PlanPrepacked(library, operands);
   if (operands.weights_format != WeightsFormat::kBest) return PlanWith(library, operands);
   if (MayRepayCopy(operands)) {

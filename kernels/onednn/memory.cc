@@ -78,12 +78,29 @@ Tensor Tensor::WithSwapped(size_t first, size_t second) const {
   return swapped;
 }
 
+bool Tensor::LiesIn(const std::vector<size_t>& order) const {
+  std::vector<int64_t> others;
+  for (const size_t i : order) {
+    if (dims[i] > 1) others.push_back(strides[i]);
+  }
+  return std::is_sorted(others.rbegin(), others.rend());
+}
+
+Tensor Tensor::WithCanonicalStrides(const std::vector<size_t>& order) const {
+  Tensor canonical = *this;
+  int64_t extent = 1;
+  for (auto i = order.rbegin(); i != order.rend(); ++i) {
+    if (dims[*i] == 1) canonical.strides[*i] = extent;
+    extent = std::max(extent, dims[*i] * canonical.strides[*i]);
+  }
+  return canonical;
+}
+
 Tensor Tensor::Widened() const {
   if (type != ElementType::kF16) return *this;
   static const bool has_f16 = FindF16();
   if (has_f16) return *this;
-  std::vector<size_t> order(dims.size());  // of the dimensions, fastest first
-  std::iota(order.begin(), order.end(), size_t{0});
+  std::vector<size_t> order = RowMajorOrder(dims.size());  // becomes that of the strides, fastest first
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
   Tensor widened{{role, ElementType::kF32, dims, strides}};
   int64_t step = 1;
@@ -105,6 +122,12 @@ Tensor Tensor::WithChannelsLast() const {
   }
   dense.strides[0] = step;
   return dense;
+}
+
+std::vector<size_t> RowMajorOrder(size_t rank) {
+  std::vector<size_t> order(rank);
+  std::iota(order.begin(), order.end(), size_t{0});
+  return order;
 }
 
 Tensor ReadTensor(const Attributes& attributes, const std::string& role, Accepted accepted) {

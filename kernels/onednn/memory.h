@@ -35,12 +35,21 @@ struct Tensor : StridedArray {
   Tensor WithUnitDimension() const;
   // The same tensor with two dimensions exchanged.
   Tensor WithSwapped(size_t first, size_t second) const;
+  // Whether the strides of dimensions of more than one element descend in this order.
+  bool LiesIn(const std::vector<size_t>& order) const;
+  // The same tensor, its dimensions of one element with the strides of an array that is dense in this order, slowest
+  // first. oneDNN's cache of primitives takes descriptors that differ in such strides alone for equal, though
+  // implementation and scratch memory depend on them (3.13.2: products of depth 1, convolutions of one position).
+  Tensor WithCanonicalStrides(const std::vector<size_t>& order) const;
   // The tensor in f32, dense in the order of its strides, if it is of f16 and oneDNN has no arithmetic in that on this
   // processor.
   Tensor Widened() const;
   // As many elements in a dense layout: batch slowest, then space, then dimension 1, the channels.
   Tensor WithChannelsLast() const;
 };
+
+// The order 0, 1, ….
+std::vector<size_t> RowMajorOrder(size_t rank);
 
 // As ReadArray and ReadNestedArray read them.
 Tensor ReadTensor(const Attributes& attributes, const std::string& role,

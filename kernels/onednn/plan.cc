@@ -1,6 +1,7 @@
 #include "onednn/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "common/failure.h"
@@ -51,6 +52,38 @@ void PlanReorder(const Library& library, const OwnedDescriptor& descriptor, bool
   }
   reorder.offset = memory.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(preferred)));
   reorder.scratch_offset = memory.Reserve(ScratchpadBytes(reorder.descriptor));
+}
+
+bool AreWeights(const Tensor& tensor) { return tensor.role.find("weights") != std::string::npos; }
+
+// The dimensions, slowest first, of an operand of a convolution or a pooling as XLA mostly stores it: channels last,
+// weights by space, inputs, groups, outputs.
+std::vector<size_t> ChannelsLast(const Tensor& tensor, size_t spatial) {
+  const size_t rank = tensor.dims.size(), others = rank - std::min(rank, spatial);
+  const size_t slower = others == 0 || AreWeights(tensor) ? 0 : 1;
+  std::vector<size_t> order = RowMajorOrder(slower);
+  for (size_t i = others; i < rank; ++i) order.push_back(i);
+  if (AreWeights(tensor) && others > 0) order.push_back(others - 1);
+  for (size_t i = slower; order.size() < rank; ++i) order.push_back(i);
+  return order;
+}
+
+// Source and result in one order, the weights in their own.
+void SetCanonicalStrides(CallOperands& operands) {
+  const size_t spatial = operands.source.dims.size() - 2;
+  const std::array<Tensor*, 3> tensors = {&operands.source, &operands.weights, &operands.destination};
+  for (const bool of_weights : {false, true}) {
+    bool channels_last = true;
+    for (const Tensor* tensor : tensors) {
+      if (AreWeights(*tensor) == of_weights) channels_last &= tensor->LiesIn(ChannelsLast(*tensor, spatial));
+    }
+    for (Tensor* tensor : tensors) {
+      if (AreWeights(*tensor) != of_weights) continue;
+      const std::vector<size_t> order =
+          channels_last ? ChannelsLast(*tensor, spatial) : RowMajorOrder(tensor->dims.size());
+      *tensor = tensor->WithCanonicalStrides(order);
+    }
+  }
 }
 
 // oneDNN's products of f32 by tiles round results to bf16 with an instruction of AVX-512 BF16 whether the processor has
@@ -137,6 +170,7 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
       if (!tensor->dims.empty()) *tensor = tensor->WithUnitDimension();
     }
   }
+  if (roles.has_space && operands.source.dims.size() > 2) SetCanonicalStrides(operands);
   return operands;
 }
 
