@@ -74,8 +74,9 @@ std::optional<std::string_view> ModuleOf(std::string_view with_config) { return 
 bool HasSomethingToMatch(std::string_view module) {
   // Field 2 of an instruction is its opcode.
   for (const std::string_view opcode :
-       {"convolution", "dot", "custom-call", "reduce", "reduce-window", "fft", "scatter", "sort", "atan2", "cbrt",
-        "cosine", "erf", "log", "log-plus-one", "power", "sine", "tan"}) {
+       {"convolution", "dot",          "custom-call", "reduce", "reduce-window", "fft",         "scatter",
+        "sort",        "atan2",        "cbrt",        "cosine", "erf",           "exponential", "exponential-minus-one",
+        "log",         "log-plus-one", "power",       "sine",   "tan",           "while"}) {
     std::string field = "\x12";
     field.push_back(static_cast<char>(opcode.size()));
     field += opcode;

@@ -106,6 +106,20 @@ def test_numbers_of_two_variables(name: str, dtype: str) -> None:
         compare(*TWO[name], first, second)
 
 
+QUICK: dict[str, tuple[Callable, Callable]] = {
+    "exp": (jnp.exp, np.exp), "expm1": (jnp.expm1, np.expm1), "log": (jnp.log, np.log), "log1p": (jnp.log1p, np.log1p),
+}  # fmt: skip
+MANY = 1 << 18
+"""So many elements are computed by vectors of the kernel's, if it is faster, where XLA has vectors, too."""
+
+
+@pytest.mark.parametrize(("dtype", "name"), [*product([SINGLE], QUICK), (DOUBLE, "exp"), (DOUBLE, "expm1")])
+def test_numbers_of_functions_that_xla_has_vectors_for(dtype: str, name: str) -> None:
+    every = np.concatenate([numbers(dtype), np.linspace(-20, 20, MANY - 5000, dtype=dtype)])
+    with jax.enable_x64(dtype == DOUBLE):
+        compare(*QUICK[name], np.resize(every, MANY + 3))
+
+
 # --- forms --------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +183,19 @@ def test_what_is_left_to_xla() -> None:
     complex_ = run_both(lambda x: jnp.sin(x), jnp.asarray(random(5000) + 1j * random(5000)))
     quick = run_both(lambda x: jnp.exp(x) + jnp.tanh(x), random(5000))
     assert few.calls == complex_.calls == quick.calls == 0
+
+
+def test_of_functions_that_xla_has_vectors_for_whole_loops_are_taken() -> None:
+    x = random(MANY)
+    check(lambda x: jnp.exp(-0.5 * (x - 0.3) ** 2), x)
+    others: dict[str, Callable] = {
+        "fewer": lambda x: jnp.exp(x[1:]),
+        "with its sum": lambda x: jnp.exp(x).sum(),
+        "more around it": lambda x: jnp.exp(sum(jnp.minimum(x, number) * number for number in range(1, 8))),
+        "a quotient of polynomials": jax.nn.gelu,
+    }
+    for name, program in others.items():
+        assert run_both(program, x).calls == 0, name
 
 
 def test_a_function_among_more_operands_than_the_kernel_takes() -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.finder import AttentionFinder
-from hlo_dispatch.match.elementwise.finder import ElementwiseFinder
+from hlo_dispatch.match.elementwise.finder import SLOW_OPCODES, ElementwiseFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.group_norm import GroupNormFinder
 from hlo_dispatch.match.match import Match
@@ -89,9 +89,13 @@ class Planner:
             support_query=VendorSupportQuery(table),
         )
 
-    def may_match(self, opcodes: Set[str]) -> bool:
-        """Whether a module of these opcodes can contain a match."""
-        starting = MAY_BE_ANCHORS | self.routines.opcodes | self.elementwise.opcodes
+    def may_match(self, opcodes: Set[str], *, is_small: bool = False) -> bool:
+        """Whether a module of these opcodes can contain a match.
+
+        Args:
+            is_small: none of its arrays has many elements.
+        """
+        starting = MAY_BE_ANCHORS | self.routines.opcodes | (SLOW_OPCODES if is_small else self.elementwise.opcodes)
         return not opcodes.isdisjoint(starting) or self.patterns.may_match(opcodes)
 
     def plan(

@@ -63,7 +63,8 @@ def _is_small(module: Module, loop: InstructionProto, context: PassContext) -> b
     instructions = list(_inside(module, loop))
     if any(i.opcode not in _SUPPORTED or i.fusion_kind == "kCustom" or is_partitioned(i) for i in instructions):
         return False
-    return not context.planner.may_match({i.opcode for i in instructions}) and _bytes(module, loop) <= MOST_BYTES
+    opcodes = {i.opcode for i in instructions}
+    return not context.planner.may_match(opcodes, is_small=True) and _bytes(module, loop) <= MOST_BYTES
 
 
 def _inside(module: Module, instruction: InstructionProto) -> Iterator[InstructionProto]:
