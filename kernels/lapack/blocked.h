@@ -1,5 +1,6 @@
-// Blocked Cholesky factorization, triangular solve and triangular matrix product of our own, on XLA's thread pool: for
-// processors with AVX-512 that neither oneMKL nor the OpenBLAS inside SciPy uses it on. Real, column-major matrices.
+// Blocked Cholesky and LU factorizations, triangular solve and triangular matrix product of our own, on XLA's thread
+// pool: for processors with AVX-512 that neither oneMKL nor the OpenBLAS inside SciPy uses it on. Real, column-major
+// matrices.
 #ifndef HLO_DISPATCH_LAPACK_BLOCKED_H_
 #define HLO_DISPATCH_LAPACK_BLOCKED_H_
 
@@ -60,10 +61,13 @@ using SyevdBatch = void (*)(const Symmetric& read, const Matrix& a, const void* 
 // Likewise.
 SyevdBatch FindSyevdBatch(const Matrix& a, const Matrix& v);
 
-// LAPACK's getrf, for matrices that fit into the first-level cache.
-using Getrf = void (*)(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info);
-// Throws likewise, and where there are too many rows.
-Getrf FindGetrf(const Scalar& scalar, int64_t rows);
+// LAPACK's getrf.
+using Getrf = void (*)(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info,
+                       const Parallel& parallel);
+// For matrices that fit into the first-level cache; nullptr where there are more rows. Throws likewise.
+Getrf FindSmallGetrf(const Scalar& scalar, int64_t rows);
+// For any matrix; throws likewise.
+Getrf FindLargeGetrf(const Scalar& scalar);
 
 // For the element type; throw Failure(kUnsupported) for a complex one, or where the processor lacks AVX-512.
 Potrf FindPotrf(const Scalar& scalar);

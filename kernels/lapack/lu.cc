@@ -21,7 +21,8 @@ class Lu final : public Routine {
         a_(MatrixFromAttributes(attributes, "a")),
         lu_(MatrixFromAttributes(attributes, "lu")),
         getrf_(provider.is_own() ? nullptr : provider.Get<Getrf>(a_.scalar.prefix, "getrf")),
-        small_(provider.is_own() ? blocked::FindGetrf(a_.scalar, a_.rows) : nullptr) {
+        small_(provider.is_own() ? blocked::FindSmallGetrf(a_.scalar, a_.rows) : nullptr),
+        large_(provider.is_own() ? blocked::FindLargeGetrf(a_.scalar) : nullptr) {
     CheckSame(a_, lu_);
     if (provider.is_own()) batch_ = blocked::FindGetrfBatch(a_, lu_);
     pivots_ = std::min(a_.rows, a_.columns);
@@ -31,7 +32,7 @@ class Lu final : public Routine {
   }
 
   std::string implementation() const override {
-    return (batch_ ? "lanes_" : small_ ? "small_" : "") + a_.scalar.prefix + "getrf";
+    return (batch_ ? "lanes_" : small_ ? "small_" : large_ ? "blocked_" : "") + a_.scalar.prefix + "getrf";
   }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
@@ -49,8 +50,9 @@ class Lu final : public Routine {
       const ColumnMajor lu(lu_, lu_.At(buffers.results[0], i));
       Copy(a_, source, lu.matrix(), lu.data(), Copying::kPlain, inner);
       const int leading = lu.leading();
-      if (small_ != nullptr) {
-        small_(m, n, lu.data(), leading, pivots + i * pivots_, info + i);
+      const blocked::Getrf own = small_ != nullptr ? small_ : large_;
+      if (own != nullptr) {
+        own(m, n, lu.data(), leading, pivots + i * pivots_, info + i, inner);
       } else {
         getrf_(&m, &n, lu.data(), &leading, pivots + i * pivots_, info + i);
       }
@@ -63,7 +65,7 @@ class Lu final : public Routine {
   Matrix a_;
   Matrix lu_;
   Getrf getrf_;
-  blocked::Getrf small_;
+  blocked::Getrf small_, large_;
   blocked::GetrfBatch batch_ = nullptr;
   int64_t pivots_;
 };

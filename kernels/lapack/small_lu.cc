@@ -1,7 +1,6 @@
 // LU of small matrices in vectors of rows.
 #include <algorithm>
 
-#include "common/failure.h"
 #include "common/rounding.h"
 #include "lapack/blocked.h"
 #include "lapack/panels.h"
@@ -12,7 +11,7 @@ namespace hlo_dispatch::lapack::blocked {
 namespace {
 
 template <typename T>
-void Factor(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info) {
+void Factor(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info, const Parallel&) {
   const int64_t padded = RoundUpTo(m, kSmallLanes<T>);
   auto* matrix = static_cast<T*>(a);
   if (padded == m) {
@@ -32,9 +31,9 @@ void Factor(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* in
 
 }  // namespace
 
-Getrf FindGetrf(const Scalar& scalar, int64_t rows) {
+Getrf FindSmallGetrf(const Scalar& scalar, int64_t rows) {
   Check(scalar);
-  if (rows > kMaxSmallRows) Unsupported("more than " + std::to_string(kMaxSmallRows) + " rows");
+  if (rows > kMaxSmallRows) return nullptr;
   return scalar.bytes == 4 ? Factor<float> : Factor<double>;
 }
 

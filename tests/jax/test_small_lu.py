@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lu_checks import check_factors
 
 import hlo_dispatch
 from hlo_dispatch.selection import family_cost_models, linear_algebra_cost_model
@@ -19,7 +20,6 @@ from side_by_side import QUICKLY, run_both
 pytestmark = needs_avx512
 # A vector holds 16 rows (f32) or 8 (f64); four, or eight, of them are kept in registers.
 ROWS = (1, 7, 8, 9, 16, 17, 31, 40, 47, 48, 49, 64)
-LARGEST_RESIDUAL = 3  # in units of size * epsilon * norm
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -37,22 +37,6 @@ def compiled(program: Callable, *arguments: np.ndarray) -> Any:
         executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile(QUICKLY)
     assert executable.as_text().count('custom_call_target="hlo_dispatch.blocked.lu"') == 1
     return executable
-
-
-def factors(lu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    rows, columns = lu.shape[-2:]
-    least = min(rows, columns)
-    wide = lu.astype(np.float64)
-    return np.tril(wide, -1)[..., :least] + np.eye(rows, least), np.triu(wide)[..., :least, :]
-
-
-def check_factors(a: np.ndarray, lu: np.ndarray, permutation: np.ndarray) -> None:
-    """Multiplied they are `a` in its new order; one by one they differ from stock's as far as `a` is singular."""
-    lower, upper = factors(lu)
-    assert np.abs(lower).max() <= 1
-    expected = np.take_along_axis(a.astype(np.float64), permutation[..., None], -2)
-    bound = LARGEST_RESIDUAL * max(a.shape[1:]) * np.finfo(a.dtype).eps * np.linalg.norm(a, axis=(-2, -1))
-    assert np.all(np.linalg.norm(lower @ upper - expected, axis=(-2, -1)) <= bound)
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -157,10 +141,9 @@ def test_from_several_threads(dtype: str) -> None:
             np.testing.assert_array_equal(got, wanted)
 
 
-def test_more_rows_are_left_to_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_are_left_to_the_libraries() -> None:
     rows = linear_algebra_cost_model.MOST_LU_ROWS + 1
     a = np.random.default_rng(0).standard_normal((20, rows, rows)).astype(np.float32)
-    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.kernels))
     with hlo_dispatch.enabled(policy="heuristic"):
         text = jax.jit(jax.lax.linalg.lu).lower(a).compile().as_text()
     assert "hlo_dispatch.blocked.lu" not in text
