@@ -29,6 +29,7 @@ KINDS: tuple[str, ...] = (PRODUCTS, SLICES, UPDATES, ATTENTION, NORMS, ELEMENTWI
 _KERNELS = {
     "argmax": REST,
     "attention": ATTENTION,
+    "bincount": REST,
     "binary": ELEMENTWISE_KIND,
     "channel_scaling": NORMS,
     "channel_sums": NORMS,
@@ -42,6 +43,7 @@ _KERNELS = {
     "layer_norm": NORMS,
     "pack": COPIES,
     "pooling": REST,
+    "searchsorted": REST,
     "softmax": NORMS,
     "squared_distances": REST,
 }

@@ -37,7 +37,7 @@ def table() -> Table:
     return load_tables()
 
 
-_BEGINS_MUCH = ("reduce-window", "scatter")
+_BEGINS_MUCH = ("reduce-window", "scatter", "while")
 """Opcodes of routines' first instructions, of which most are no routine's."""
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -45,6 +45,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "glue op": GLUE_OPS,
     "routine": tuple(routine.name for routine in table().routines if routine.opcode not in _BEGINS_MUCH),
     "cumulative routine": tuple(routine.name for routine in table().routines if routine.opcode == "reduce-window"),
+    "search routine": tuple(routine.name for routine in table().routines if routine.opcode == "while"),
     "sparse routine": tuple(routine.name for routine in table().routines if routine.opcode == "scatter"),
     "attention": tuple(attention.name for attention in table().attentions),
     "recurrent layer": tuple(recurrent.name for recurrent in table().recurrents),
@@ -253,19 +254,27 @@ class Column:
 
 
 def _all(code: str, **other: str) -> dict[str, str]:
-    groups = ("anchor", "routine", "cumulative routine", "sparse routine", "attention", "pattern")
+    groups = ("anchor", "routine", "cumulative routine", "search routine", "sparse routine", "attention", "pattern")
     codes = {group: code for group in groups}
     return codes | {"glue op": UNREPORTED} | other
 
 
-_NO_TREE = {"cumulative routine": UNREPORTED, "sparse routine": UNREPORTED}
+_NO_TREE = {"cumulative routine": UNREPORTED, "search routine": UNREPORTED, "sparse routine": UNREPORTED}
 """Nobody expects of any reduce-window that it begins a tree of them, nor of any scatter that it adds up products."""
+
+_OF_LOOPS = ("search routine",)
+"""Whose region, a loop, has no dimensions of its own."""
+
+
+def _of_dimensions(code: str, **other: str) -> dict[str, str]:
+    return {group: found for group, found in _all(code, **other).items() if group not in _OF_LOOPS}
+
 
 MATRIX: dict[str, Column] = {
     "integers": Column(integers, "always", {"anchor": "dtype-unsupported", "routine": "dtype-unsupported"}),
     "double": Column(double, "always", {"attention": "dtype-unsupported"}),
-    "dynamic": Column(dynamic, "always", _all("dynamic-shape", pattern="near-miss")),
-    "empty": Column(empty, "always", _all("zero-size", pattern="near-miss", **_NO_TREE)),
+    "dynamic": Column(dynamic, "always", _of_dimensions("dynamic-shape", pattern="near-miss")),
+    "empty": Column(empty, "always", _of_dimensions("zero-size", pattern="near-miss", **_NO_TREE)),
     "ordered": Column(ordered, "always", _all("control-dependency", pattern="near-miss", **_NO_TREE)),
     "algorithm": Column(algorithm, "always", {"anchor": "precision-unsupported"}),
     "small call": Column(small_call, "heuristic", _all("small-call")),

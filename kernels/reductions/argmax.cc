@@ -23,8 +23,8 @@ namespace hlo_dispatch::reductions {
 
 namespace {
 
-// So many bytes, some ten microseconds, are worth waking a thread for.
-constexpr double kMinPerThread = 1 << 17;
+// So many bytes, some thirty microseconds, are worth waking a thread for.
+constexpr double kMinPerThread = 1 << 21;
 
 const Arithmetic& BestArithmetic() {
   return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);

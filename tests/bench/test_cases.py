@@ -29,8 +29,10 @@ SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum"
 
 def table_entries() -> set[str]:
     binaries = {binary.name for binary in TABLE.binaries.values()}
-    # jnp.linalg.qr calls it together with qr. A sparse matrix's operands are those of several types (bench.public).
-    routines = {routine.name for routine in TABLE.routines} - {"householder_product", "sparse_product"}
+    # jnp.linalg.qr calls it together with qr. A sparse matrix's operands are those of several types (bench.public), and
+    # `bench everyday counting` times the rest.
+    others = {"bincount", "householder_product", "searchsorted", "sparse_product"}
+    routines = {routine.name for routine in TABLE.routines} - others
     return (
         ACTIVATIONS
         | binaries

@@ -24,7 +24,7 @@ from hlo_dispatch.vendor import kernels, registry
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128, "bf16": jnp.bfloat16,
     "f16": np.float16, "s16": np.int16, "s32": np.int32, "s64": np.int64, "u8": np.uint8, "s8": np.int8, "s4": jnp.int4,
-    "pred": np.bool_,
+    "pred": np.bool_, "u32": np.uint32, "u64": np.uint64,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import family_attention
 import family_concat
+import family_counting
 import family_cumulative
 import family_gemm
 import family_group_norm
@@ -33,7 +34,8 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 }
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
-    "own.group_norm": family_group_norm.pairs, "own.sort": family_sort.pairs,
+    "own.bincount": family_counting.counts, "own.group_norm": family_group_norm.pairs,
+    "own.searchsorted": family_counting.places, "own.sort": family_sort.pairs,
     "own.sort_with_places": family_sort.pairs, "own.sparse_product": family_sparse_product.pairs,
     "own.squared_distances": family_squared_distances.pairs, "own.top_k": family_sort.largest,
 } | {

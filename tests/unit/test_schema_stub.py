@@ -13,6 +13,8 @@ _STUB = ast.parse(Path(schema.__file__).with_suffix(".pyi").read_text())
 _SCALARS = {
     FieldDescriptor.TYPE_INT32: "int",
     FieldDescriptor.TYPE_INT64: "int",
+    FieldDescriptor.TYPE_UINT32: "int",
+    FieldDescriptor.TYPE_UINT64: "int",
     FieldDescriptor.TYPE_BOOL: "bool",
     FieldDescriptor.TYPE_FLOAT: "float",
     FieldDescriptor.TYPE_DOUBLE: "float",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.loop_indices import loop_indices
 from hlo_dispatch.analysis.peeling import is_widening
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import HALF_TYPES
 
@@ -131,3 +132,12 @@ def peel_inserted_copies(node: Node) -> Node:
     while node.opcode == INSERTED_COPY and node.shape == node.operands[0].shape:
         node = node.operands[0]
     return node
+
+
+def loop_at(module: Module, node: Node) -> InstructionProto | None:
+    """The `while` that the instruction is, or that is all of what it calls, as XLA writes a small call."""
+    if node.opcode != "call":
+        return node.proto if node.opcode == "while" else None
+    called = module.computations[node.proto.called_computation_ids[0]].instructions[:]
+    is_loop = len(called) == 2 and (called[0].opcode, called[1].opcode) == ("parameter", "while")
+    return called[1] if is_loop else None

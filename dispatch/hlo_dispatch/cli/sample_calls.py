@@ -158,6 +158,19 @@ def _entries(dtype: str) -> dict[str, Any]:
     return {"type": dtype} | vector | whole | dense
 
 
+def _counts(dtype: str) -> dict[str, Any]:
+    """A histogram of an array's indices."""
+    vector = {"indices_dims": [100_000], "indices_strides": [1], "indices_offset": 0, "indices_elements": 100_000}
+    return {"type": dtype, "dst_dims": [100], "dst_strides": [1], "below": 1} | vector
+
+
+def _searches(dtype: str) -> dict[str, Any]:
+    """The places of numbers in a sorted array."""
+    sizes = {"sorted": 1000, "src": 100_000, "dst": 100_000}
+    described = {f"{role}_dims": [size] for role, size in sizes.items()} | {f"{role}_strides": [1] for role in sizes}
+    return {"type": dtype, "right": 0, "wide": 0, "steps": 10} | described
+
+
 def _rows(dims: list[int]) -> dict[str, list[int]]:
     return {"dims": dims, "strides": [dims[1], 1]}
 
@@ -236,6 +249,8 @@ SAMPLES = (
     Sample(_LOW[:1], _largest),
     Sample(("f32", "f64"), _lines),
     Sample(("f32", "f64"), _entries),
+    Sample(("f32", "f64"), _counts),
+    Sample(("f32", "f64"), _searches),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),

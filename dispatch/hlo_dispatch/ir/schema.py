@@ -33,6 +33,8 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "u8s": (3, "bytes"),
         "s32s": (4, "int32[]"),
         "s64s": (5, "int64[]"),
+        "u32s": (6, "uint32[]"),
+        "u64s": (7, "uint64[]"),
         "f32s": (8, "float[]"),
         "f64s": (9, "double[]"),
         "f16s": (11, "bytes"),
@@ -191,6 +193,8 @@ def _build() -> dict[str, type]:
     scalars = {
         "int32": kinds.TYPE_INT32,
         "int64": kinds.TYPE_INT64,
+        "uint32": kinds.TYPE_UINT32,
+        "uint64": kinds.TYPE_UINT64,
         "bool": kinds.TYPE_BOOL,
         "float": kinds.TYPE_FLOAT,
         "double": kinds.TYPE_DOUBLE,

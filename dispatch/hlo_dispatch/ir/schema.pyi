@@ -51,6 +51,8 @@ class LiteralProto(Message):
     preds: Final[RepeatedScalarFieldContainer[bool]]
     s32s: Final[RepeatedScalarFieldContainer[int]]
     s64s: Final[RepeatedScalarFieldContainer[int]]
+    u32s: Final[RepeatedScalarFieldContainer[int]]
+    u64s: Final[RepeatedScalarFieldContainer[int]]
     f32s: Final[RepeatedScalarFieldContainer[float]]
     f64s: Final[RepeatedScalarFieldContainer[float]]
     def __init__(
@@ -61,6 +63,8 @@ class LiteralProto(Message):
         u8s: bytes = ...,
         s32s: Iterable[int] = ...,
         s64s: Iterable[int] = ...,
+        u32s: Iterable[int] = ...,
+        u64s: Iterable[int] = ...,
         f32s: Iterable[float] = ...,
         f64s: Iterable[float] = ...,
         f16s: bytes = ...,

@@ -24,13 +24,15 @@ from hlo_dispatch.match.structural.finder import StructuralFinder, StructuralMat
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.passes.glue_ops import REASON, find_glue_ops
 from hlo_dispatch.passes.ownership import InstructionOwnership, RecordedMembership
-from hlo_dispatch.pattern.table import Attention, Recurrent
+from hlo_dispatch.pattern.table import Attention
 from hlo_dispatch.selection.candidate import Candidate, KernelSupportQuery
 from hlo_dispatch.selection.decide import Decision
 from hlo_dispatch.selection.family_cost_models import cost_model_of
 
 # Refusal codes of regions that a kernel supports and for which a separate call would not pay.
 _NOT_WORTH_A_CALL = ("policy", "slower")
+
+_LOOPS = frozenset(("call", "while"))
 
 Decided = tuple[Match | None, Decision]
 """A match, if there is one, and the decision on it."""
@@ -62,8 +64,8 @@ class ComputationPlan:
     @property
     def replaced_computations(self) -> set[int]:
         """Ids of the computations of loops that kernel calls replace."""
-        matches = [candidate.match for candidate in self.dispatched if isinstance(candidate.match.entry, Recurrent)]
-        pending = [called for match in matches for called in match.node.proto.called_computation_ids[:]]
+        loops = [candidate.match.node for candidate in self.dispatched if candidate.match.node.opcode in _LOOPS]
+        pending = [called for loop in loops for called in loop.proto.called_computation_ids[:]]
         found: set[int] = set()
         while pending:
             found.add(identifier := pending.pop())

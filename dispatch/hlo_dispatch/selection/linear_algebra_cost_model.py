@@ -33,13 +33,16 @@ FEWEST_IN_LANES = 16
 # Rows, columns and right-hand sides of those whose LU, triangular systems and eigenvalues are, too
 # (kernels/lapack/lanes.cc).
 MOST_ROWS_IN_LANES = 8
-# The rows of a matrix that our own LU takes: it keeps columns in registers.
+# The rows of a matrix whose columns our own LU keeps in registers.
 MOST_LU_ROWS = 64
 # XLA accumulates so many elements in some microseconds, as many as a call takes.
 FEWEST_ACCUMULATED = 1 << 11
 # XLA takes a nanosecond and more for each product of an entry and a number, and a call some ten microseconds; an
 # estimate.
 FEWEST_SPARSE_PRODUCTS = 1 << 16
+# XLA takes a nanosecond for each index that it counts, and some for each step of a search; estimates.
+FEWEST_COUNTED = 1 << 15
+FEWEST_SEARCH_STEPS = 1 << 15
 # So many keys are sorted in some 20 µs, in one row or in short ones (two cores of a Xeon, jax 0.10.2 and 0.12.0.1).
 SHORTEST_SORTED = 1 << 11
 # Routines whose arithmetic costs far more than any copy.
@@ -113,6 +116,20 @@ def _sparse_product(match: Match, _: Machine) -> tuple[bool, str]:
     return True, "XLA writes the gathered rows to memory and adds them up by one thread; the kernel does neither"
 
 
+def _bincount(match: Match, _: Machine) -> tuple[bool, str]:
+    """The verdict for counts of indices."""
+    if match.multiply_adds < FEWEST_COUNTED:
+        return False, f"{match.multiply_adds:,} indices are too few for a gain"
+    return True, "XLA counts one index after another by one thread; in the kernel each thread has counts of its own"
+
+
+def _search(match: Match, _: Machine) -> tuple[bool, str]:
+    """The verdict for searches in sorted arrays."""
+    if match.multiply_adds < FEWEST_SEARCH_STEPS:
+        return False, f"{match.multiply_adds:,} steps of bisection are too few for a gain"
+    return True, "XLA writes the places to memory after each step of bisection; the kernel keeps them in registers"
+
+
 def _small(match: Match, machine: Machine) -> tuple[bool, str] | None:
     """The verdict for a batch of small matrices; None: no special case."""
     *batch, rows, columns = _matrix(match)[0]
@@ -177,7 +194,7 @@ def _suits_blocked(match: Match, machine: Machine) -> bool:
     if match.name == "cholesky" and _is_batch_of_small(match):
         return math.prod(sizes[:-2]) >= FEWEST_IN_LANES
     if match.name == "lu":
-        return sizes[-2] <= MOST_LU_ROWS
+        return sizes[-2] <= MOST_LU_ROWS or min(sizes[-2:]) >= SMALLEST_BLOCKED
     if match.node.opcode == "dot":
         return min(*sizes[-2:], match.operands["b"].sizes[-1]) >= SMALLEST_BLOCKED
     return sizes[-1] >= SMALLEST_BLOCKED and (match.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
@@ -190,7 +207,7 @@ def _has_few_sides(match: Match) -> bool:
 
 _BY_OPCODE = {"dot": _product, "fft": _transform, "sort": _sort}
 """Opcode of routines that are no factorization → their verdict."""
-_BY_NAME = {"top_k": _sort, "sparse_product": _sparse_product} | {
+_BY_NAME = {"top_k": _sort, "sparse_product": _sparse_product, "bincount": _bincount, "searchsorted": _search} | {
     f"cumulative_{name}": _cumulative for name in ("sum", "product", "maximum", "minimum", "logsumexp")
 }
 

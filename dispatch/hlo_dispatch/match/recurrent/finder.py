@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from hlo_dispatch.analysis.counted_loop import CountedLoop
+from hlo_dispatch.analysis.counted_loop import CountedLoop, loop_at
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
 from hlo_dispatch.analysis.loop_nest import trip_count
 from hlo_dispatch.analysis.peeling import PEEL_COPIES, peel_instruction
@@ -35,7 +35,6 @@ from hlo_dispatch.match.recurrent.recurrent_match import RecurrentCall, match_of
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Recurrent
 
-_LOOPS = frozenset(("while", "call"))
 _NEEDED = frozenset(("dot", "dynamic-slice"))
 _SAMPLES = 48
 _SEED = 3
@@ -51,22 +50,13 @@ class RecurrentFinder:
         """Every recurrent layer of `graph` in program order, by its loop, or the refusal for it."""
         module = graph.module
         for node in graph.nodes if self._entries else ():
-            loop = _loop_at(module, node) if node.opcode in _LOOPS else None
+            loop = loop_at(module, node)
             if loop is not None and _may_be_recurrent(module, loop):
                 with flat_graphs(module) as graph_of:
                     counted = CountedLoop.of(loop, graph_of(loop.called_computation_ids[0]))
                     found = None if counted is None else _read(self._entries[0], node, counted)
                 if found is not None:
                     yield node, found
-
-
-def _loop_at(module: Module, node: Node) -> InstructionProto | None:
-    """The `while` that the instruction is, or that is all of what it calls, as XLA writes a small call."""
-    if node.opcode == "while":
-        return node.proto
-    called = module.computations[node.proto.called_computation_ids[0]].instructions[:]
-    is_loop = len(called) == 2 and (called[0].opcode, called[1].opcode) == ("parameter", "while")
-    return called[1] if is_loop else None
 
 
 def _may_be_recurrent(module: Module, loop: InstructionProto) -> bool:

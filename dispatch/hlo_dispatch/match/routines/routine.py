@@ -21,15 +21,19 @@ from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.match.match import LibraryCall, Match
+from hlo_dispatch.match.routines.bincount import find_bincount, match_of_bincount
 from hlo_dispatch.match.routines.cumulative import find_cumulative, match_of_cumulative
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
+from hlo_dispatch.match.routines.search import find_search, match_of_search
 from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows, sorts_rows
 from hlo_dispatch.match.routines.sparse_product import find_sparse_product, match_of_sparse_product
 from hlo_dispatch.match.routines.top_k import largest_of_sorted
 from hlo_dispatch.pattern import Routine, Table
 
 _MAX_SOURCES = 64
+_BEGINS_MUCH = frozenset(("call", "reduce-window", "scatter", "while"))
+"""Opcodes of routines' instructions, of which most are no routine's; a small call may be all of a loop."""
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
 
@@ -44,16 +48,18 @@ class RoutineFinder:
             if not routine.targets:
                 self._by_opcode.setdefault(routine.opcode, []).append(routine)
         self._factored = frozenset(name for routine in table.routines for name in routine.factors_of)
-        self.opcodes = frozenset(routine.opcode for routine in table.routines)
-        self._cumulative = {routine.name: routine for routine in self._by_opcode.pop("reduce-window", ())}
-        self._sparse = next(iter(self._by_opcode.pop("scatter", ())), None)
+        self._regions = {
+            routine.name: routine for opcode in _BEGINS_MUCH for routine in self._by_opcode.pop(opcode, ())
+        }
+        # A loop is looked at for what is in it, too.
+        self.opcodes = frozenset(routine.opcode for routine in table.routines) - {"while"}
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, Match | Refusal]]:
         """Every routine of `graph` in program order, or the refusal for it."""
         unmaterialized: set[Node] = set()
         factors: set[Node] = set()
         for node in graph.nodes:
-            if node.opcode in ("reduce-window", "scatter"):
+            if node.opcode in _BEGINS_MUCH:
                 if node not in unmaterialized and (found := self._region_at(node, graph)) is not None:
                     if isinstance(found[1], Match):
                         unmaterialized.update(found[1].covered)
@@ -79,28 +85,43 @@ class RoutineFinder:
         return largest_of_sorted(node, graph, self._top_k)
 
     def _region_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
-        """What begins at a reduce-window or ends at a scatter: its result, and the match or the refusal."""
+        """What begins at a reduce-window, ends at a scatter, or is a loop: its result, and the match or the refusal."""
         if node.opcode == "reduce-window":
             return self._cumulative_at(node, graph)
-        found = self._sparse_at(node, graph)
+        found = self._scatter_at(node, graph) if node.opcode == "scatter" else self._search_at(node, graph)
         return None if found is None else (node, found)
 
     def _cumulative_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
         """The tree of reduce-windows that begins at one: its result, and the match or the refusal."""
-        found = find_cumulative(node, graph) if self._cumulative else None
-        routine = None if found is None else self._cumulative.get(found.routine)
+        found = find_cumulative(node, graph) if self._regions else None
+        routine = None if found is None else self._regions.get(found.routine)
         if found is None or routine is None or found.source.element_type not in routine.numerics:
             return None
         refusal = _unsupported_size(found.result, (found.source.node.shape, found.result.shape))
         return found.result, match_of_cumulative(found, routine) if refusal is None else refusal
 
-    def _sparse_at(self, node: Node, graph: FlatGraph) -> Match | Refusal | None:
-        """The product of a sparse matrix whose rows a scatter adds up."""
-        found = None if self._sparse is None else find_sparse_product(node, graph)
-        if self._sparse is None or found is None or found.source.element_type not in self._sparse.numerics:
+    def _scatter_at(self, node: Node, graph: FlatGraph) -> Match | Refusal | None:
+        """The product of a sparse matrix whose rows a scatter adds up, or what it counts."""
+        routine = self._regions.get("bincount")
+        counted = None if routine is None else find_bincount(node, graph)
+        if routine is not None and counted is not None and node.shape.element_type in routine.numerics:
+            refusal = _unsupported_size(node, (node.shape, counted.indices.view.node.shape))
+            return match_of_bincount(counted, routine) if refusal is None else refusal
+        routine = self._regions.get("sparse_product")
+        found = None if routine is None else find_sparse_product(node, graph)
+        if routine is None or found is None or found.source.element_type not in routine.numerics:
             return None
         refusal = _unsupported_size(node, (node.shape, found.source.node.shape, found.values.node.shape))
-        return match_of_sparse_product(found, self._sparse) if refusal is None else refusal
+        return match_of_sparse_product(found, routine) if refusal is None else refusal
+
+    def _search_at(self, node: Node, graph: FlatGraph) -> Match | Refusal | None:
+        """The search in a sorted array that a loop is."""
+        routine = self._regions.get("searchsorted")
+        found = None if routine is None else find_search(node, graph)
+        if routine is None or found is None:
+            return None
+        refusal = _unsupported_size(node, (found.sorted.node.shape, found.source.node.shape))
+        return match_of_search(found, node, routine) if refusal is None else refusal
 
     def _routine_of(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
         """The table's routine for the instruction, one of `opcodes`, and its element type."""

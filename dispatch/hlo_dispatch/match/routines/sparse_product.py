@@ -30,20 +30,22 @@ _NEAREST, _ZERO, _NAN = range(3)
 _MAX_OPS = 64
 
 
-class _Indices(NamedTuple):
+class Indices(NamedTuple):
     """The indices of one dimension of a matrix."""
 
     view: View
     wraps: bool
     """Whether those below 0 count from the end."""
+    clips: bool = False
+    """Whether they are 0."""
 
 
 class SparseProduct(NamedTuple):
     """What a scatter adds up."""
 
     values: View
-    rows: _Indices
-    columns: _Indices
+    rows: Indices
+    columns: Indices
     source: View
     outside: int
     result: Node
@@ -100,12 +102,12 @@ def find_sparse_product(scatter: Node, graph: FlatGraph) -> SparseProduct | None
         if values is None or found is None:
             continue
         source, columns, outside = found
-        rows = _indices(indices, size)
+        rows = read_indices(indices, size)
         entries = values.sizes[0]
         sizes = [view.sizes for view in (*((rows.view,) if rows is not None else ()), columns.view)]
         if rows is None or source.sizes[1] != width or sizes != [[entries], [entries]]:
             continue
-        covered = _covered(scatter, {values.node, source.node, rows.view.node, columns.view.node})
+        covered = covered_by(scatter, {values.node, source.node, rows.view.node, columns.view.node})
         if product not in covered:
             return None
         return SparseProduct(values, rows, columns, source, outside, scatter, covered)
@@ -128,11 +130,11 @@ def _adds_rows(scatter: Node) -> bool:
         updates.dimensions == expected
         and list(numbers.update_window_dims) == windows
         and list(numbers.inserted_window_dims) == inserted
-        and _count_entries(indices.dimensions, numbers.index_vector_dim)
+        and count_entries(indices.dimensions, numbers.index_vector_dim)
     )
 
 
-def _gathered(node: Node, product: Node) -> tuple[View, _Indices, int] | None:
+def _gathered(node: Node, product: Node) -> tuple[View, Indices, int] | None:
     """The source, its rows' indices, and what there is instead of rows outside; None: no rows are gathered."""
     outside, node = _NEAREST, peel_node(node, PEEL_SHAPES)
     mask: Node | None = None
@@ -145,7 +147,7 @@ def _gathered(node: Node, product: Node) -> tuple[View, _Indices, int] | None:
     if node.opcode != "gather" or not _gathers_rows(node) or node.shape.elements != product.shape.elements:
         return None
     source, start = node.operands
-    columns = _indices(start, source.shape.dimensions[0])
+    columns = read_indices(start, source.shape.dimensions[0])
     if columns is None or (mask is not None and not _is_inside(mask, start, source.shape.dimensions[0])):
         return None
     return full_view(source), columns, outside
@@ -168,11 +170,11 @@ def _gathers_rows(gather: Node) -> bool:
         and list(numbers.collapsed_slice_dims) == collapsed
         and list(gather.proto.gather_slice_sizes) == [1, source.dimensions[1]]
         and gather.shape.dimensions[0] == start.elements
-        and _count_entries(start.dimensions, numbers.index_vector_dim)
+        and count_entries(start.dimensions, numbers.index_vector_dim)
     )
 
 
-def _count_entries(dimensions: tuple[int, ...], vector: int) -> bool:
+def count_entries(dimensions: tuple[int, ...], vector: int) -> bool:
     """Whether indices are those of one dimension, in one row."""
     return (len(dimensions) == 1 and vector == 1) or (len(dimensions) == 2 and vector == 1 and dimensions[1] == 1)
 
@@ -194,19 +196,27 @@ def _values(factor: Node, product: Node) -> View | None:
 # --- indices ---------------------------------------------------------------------------------------------------
 
 
-def _indices(node: Node, size: int) -> _Indices | None:
-    """The indices and whether they wrap around; None: something else happens to them."""
+def read_indices(node: Node, size: int, *, may_clip: bool = False) -> Indices | None:
+    """The indices and what happens to those below 0; None: something else happens to them, too.
+
+    Args:
+        may_clip: whether they may be 0.
+    """
     source = _source_of(node)
     if source is None or source.shape.element_type != "s32" or not is_row_major(source.shape):
         return None
     samples = _samples(size)
     found = _evaluated(node, source, samples)
-    wrapped = cast("Any", np.where(samples < 0, samples + size, samples))
-    if found is None or not (np.array_equal(found, samples) or np.array_equal(found, wrapped)):
+    if found is None:
+        return None
+    is_same = np.array_equal(found, samples)
+    wraps = not is_same and np.array_equal(found, cast("Any", np.where(samples < 0, samples + size, samples)))
+    clips = may_clip and np.array_equal(found, np.maximum(samples, 0))
+    if not is_same and not wraps and not clips:
         return None
     views = peeled_views(View(source, ((source.shape.elements, 1),)), PEEL_LAYOUTS | PEEL_SLICES)
     view = next(view for view in reversed(views) if view.strides[0] > 0)
-    return _Indices(_ahead_of_permutation(view), not np.array_equal(found, samples))
+    return Indices(_ahead_of_permutation(view), wraps, clips)
 
 
 def _ahead_of_permutation(view: View) -> View:
@@ -313,7 +323,7 @@ def _computed(node: Node, source: Node, samples: Any, of: Callable[[Node], Any])
     return values[0] if node.opcode == "reduce" or node.opcode in _SAME_ELEMENT else apply(node, values)
 
 
-def _covered(result: Node, ends: set[Node]) -> tuple[Node, ...]:
+def covered_by(result: Node, ends: set[Node]) -> tuple[Node, ...]:
     """The result, and what is computed for it alone from what the kernel reads."""
     above, pending = set[Node](), [result]
     while pending:
