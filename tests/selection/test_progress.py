@@ -123,7 +123,7 @@ def test_a_bar_on_a_terminal(terminal: Callable[[str], str]) -> None:
     assert len(pictures) >= 3, said
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", picture) for picture in pictures]
     assert all(picture.startswith("hlo-dispatch: measuring jit_slow ") for picture in plain)
-    assert any("━ 0 of 7 regions, 4 s left" in picture for picture in plain), plain
+    assert any(re.search(r"━ 0 of 7 regions, \d s left", picture) for picture in plain), plain
     assert any("3 of 7 regions" in picture for picture in plain), plain
     assert any("of 2 regions" in picture for picture in plain), "the second has long passed"
     rest = re.sub(r"\x1b7.*?\x1b8", "", said).replace("\x1b[K", "")
