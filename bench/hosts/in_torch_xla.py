@@ -11,6 +11,7 @@ HLO_DISPATCH_PJRT_RUNTIME the runtime.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import subprocess
 import sys
@@ -71,16 +72,26 @@ def run(folder: Path, runs: int) -> None:
             start = time.perf_counter()
             np.save(folder / f"{os.environ['PJRT_DEVICE']}{number}.npy", model(x).cpu().numpy())
             first = time.perf_counter() - start
-            times = []
+            times, processor = [], []
             for _ in range(runs):
-                start = time.perf_counter()
+                start, spent = time.perf_counter(), time.process_time()
                 model(x).cpu()
+                processor.append(1e3 * (time.process_time() - spent))
                 times.append(1e3 * (time.perf_counter() - start))
         times.sort()
-        print(f"  {name}: {times[runs // 2]:.1f} ms, least {times[0]:.1f}; the first {first:.1f} s", flush=True)
+        print(
+            f"  {name}: {times[runs // 2]:.1f} ms, least {times[0]:.1f}; processor {min(processor):.1f};"
+            f" the first {first:.1f} s",
+            flush=True,
+        )
     matrix = torch.randn(64, 64, device=device)
     factor = torch.linalg.cholesky(matrix @ matrix.T + 64 * torch.eye(64, device=device))
     print(f"  Cholesky: {float(factor.sum()):.4f}")
+    if os.environ["PJRT_DEVICE"] == "LIBRARY":
+        library = ctypes.CDLL(os.environ["PJRT_LIBRARY_PATH"])
+        library.hlo_dispatch_pjrt_failure.restype = ctypes.c_char_p
+        counts = [f"{library.hlo_dispatch_pjrt_count(kind.encode())} {kind}" for kind in ("dispatched", "unchanged")]
+        print(f"  programs: {', '.join(counts)} {library.hlo_dispatch_pjrt_failure().decode()}")
 
 
 def main() -> None:

@@ -49,6 +49,25 @@ struct ErrorCode : Arguments {
   int code;  // out
 };
 
+struct NamedValue {
+  size_t struct_size;
+  void* extension_start;
+  const char* name;
+  size_t name_size;
+  int64_t type;   // an enum of four bytes
+  int64_t value;  // or a pointer, or a number of another type
+  size_t value_size;
+};
+inline constexpr int64_t kInteger = 1;
+
+struct CreateClient : Arguments {
+  const NamedValue* options;
+  size_t option_count;
+  void* callbacks[4];
+  Client* client;  // out
+  void* rest[2];
+};
+
 struct Program : Arguments {
   char* code;
   size_t code_size;
@@ -159,6 +178,7 @@ enum Place : size_t {
   kErrorMessage = 1,
   kErrorCode = 2,
   kInitialize = 3,
+  kClientCreate = 10,
   kPlatformVersion = 14,
   kClientCompile = 20,
   kExecutableDestroy = 40,

@@ -8,6 +8,7 @@
 
 #include "pjrt/archive.h"
 #include "pjrt/c_interface.h"
+#include "pjrt/devices.h"
 #include "pjrt/errors.h"
 #include "pjrt/exchange.h"
 #include "pjrt/runtime.h"
@@ -67,6 +68,8 @@ Function OursAt(size_t place) {
   switch (place) {
     case kInitialize:
       return InitializePlugin;
+    case kClientCreate:
+      return [](Arguments* arguments) { return CreateClientWithDevices(As<CreateClient>(arguments)); };
     case kClientCompile:
       return [](Arguments* arguments) { return CompileForClient(As<ClientCompile>(arguments)); };
     case kCompile:

@@ -64,12 +64,12 @@ class Host:
         named = {"HLO_DISPATCH_PJRT_RUNTIME": str(self.runtime), "HLO_DISPATCH_PYTHON": sys.executable}
         return clean_environment(**({"HLO_DISPATCH_POLICY": "always"} | named | more))
 
-    def run(self, *options: str, timeout: float = 120, **environment: str) -> Ran:
-        """Run it; the results are compared with NumPy's."""
+    def run(self, *options: str, timeout: float = 120, module: bytes = b"", **environment: str) -> Ran:
+        """Run it, or another module that computes the same; the results are compared with NumPy's."""
         random = np.random.default_rng(0)
         x, w = random.standard_normal((64, 48), np.float32), random.standard_normal((48, 80), np.float32)
         np.savez(self.folder / "operands.npz", x=x, w=w)
-        (self.folder / "module.pb").write_bytes(from_text(PRODUCT))
+        (self.folder / "module.pb").write_bytes(module or from_text(PRODUCT))
         command = [sys.executable, HOST, kernels.plugin_path(), self.folder, *options]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=self.environment(**environment), timeout=timeout

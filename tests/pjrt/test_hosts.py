@@ -7,7 +7,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
 from plugin_host import Host, Ran, fake_python
 
@@ -122,6 +125,40 @@ def test_an_interpreter_without_a_package(host: Host, hidden: str, sentence: str
     assert sys.executable in ran["failure"] or python in ran["failure"]
 
 
+def test_a_rewriter_that_is_killed_at_work(host: Host) -> None:
+    """A real one, behind the first half of a program."""
+    body = (
+        "import os, sys\nprogram = sys.argv[3]; del sys.argv[1:4]\n"
+        "from hlo_dispatch.pjrt_plugin.verification import Verification\n"
+        "Verification.problem = lambda *_, **__: os.kill(os.getpid(), 9)\nexec(program)"
+    )
+    ran = host.run("twice", HLO_DISPATCH_PYTHON=fake_python(host.folder, body, flags=""))
+    assert (ran["dispatched"], ran["failed"], ran["compared"]) == (0, 2, 2)
+    assert "it was killed" in ran["failure"]
+
+
+def test_a_module_of_200_megabytes(host: Host) -> None:
+    """It reaches the rewriter whole."""
+    table = np.tile(np.random.default_rng(0).random(1000, np.float32), 50_000)
+    table[0] = 0
+
+    def program(x: Any, w: Any) -> Any:
+        place = (x[0, 0] > 1e9).astype(int)
+        return jax.nn.relu(x @ w) + jax.lax.dynamic_slice(table, (place,), (1,))
+
+    operands = (jax.ShapeDtypeStruct(shape, np.float32) for shape in ((64, 48), (48, 80)))
+    module = jax.jit(program).lower(*operands).compiler_ir("hlo")
+    size = host.folder / "size"
+    body = HELLO + (
+        "received = socket.recv_fds(plugin, 16, 1)\n"
+        f"open({str(size)!r}, 'w').write(str(struct.unpack('=IIQ', received[0])[2]))\n"
+        "socket.send_fds(plugin, [struct.pack('=IIQ', 3, 2, 0)], [0])\nplugin.recv(16)"
+    )
+    ran = host.run(HLO_DISPATCH_PYTHON=fake_python(host.folder, body), module=module.as_serialized_hlo_module_proto())
+    assert (ran["unchanged"], ran["failed"], ran["compared"]) == (1, 0, 1)
+    assert int(size.read_text()) > table.nbytes
+
+
 def test_the_environment_of_the_rewriter(host: Host) -> None:
     """It is the host's, but would not load the plugin in turn; and of the host's descriptors it has none."""
     told = host.folder / "told"
@@ -161,6 +198,30 @@ def test_a_runtime_that_is_none(runtime_path: str, sentence: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr
     assert sentence in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked", "devices"),
+    [
+        ("", 1, 1),
+        ("--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=3", 1, 3),
+        ("--xla_force_host_platform_device_count=3", 2, 2),
+    ],
+)
+def test_devices(any_runtime: Path, other_runtime: Path, flags: str, asked: int, devices: int) -> None:
+    """One, as other CPU clients have, unless the host or XLA_FLAGS ask for more.
+
+    torch_xla compiles for all of a client's devices, runs on one, and a second program would wait for the others.
+    """
+    code = (
+        "import sys; from hlo_dispatch.pjrt_plugin.c_client import CClient\n"
+        "client = CClient(sys.argv[1], devices=int(sys.argv[2])); print(client.call(16, client.client)[4])"
+    )
+    for runtime in (any_runtime, other_runtime):
+        environment = Host(Path(), runtime).environment(XLA_FLAGS=flags)
+        command = [sys.executable, "-c", code, kernels.plugin_path(), str(asked)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+        assert done.stdout.split() == [str(devices)], done.stderr
 
 
 def test_eight_hosts_at_once(tmp_path: Path, any_runtime: Path) -> None:

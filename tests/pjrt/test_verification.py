@@ -131,11 +131,15 @@ def timed(milliseconds: float, disturbed: bool = False) -> Time:
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "disturbed", "loses"),
-    [(7, False, False), (10, False, False), (11, False, True), (10.3, True, False), (14, True, True)],
-)
-def test_verdicts_of_a_trial(milliseconds: float, disturbed: bool, loses: bool) -> None:
-    said = verdict(timed(10), timed(milliseconds, disturbed))
+    ("milliseconds", "disturbed", "processor", "loses"),
+    [
+        (7, False, 30, False), (10, False, 30, False), (11, False, 10, True),
+        (10.3, True, 30, False), (14, True, 30, True), (14, True, 15, False),
+    ],
+)  # fmt: skip
+def test_verdicts_of_a_trial(milliseconds: float, disturbed: bool, processor: float, loses: bool) -> None:
+    """On a busy machine, what all threads together take counts as well."""
+    said = verdict(timed(10), timed(milliseconds, disturbed), 20e-3, 1e-3 * processor)
     assert said.startswith(SLOWER) == bool(said) == loses
     assert said.endswith(DISTURBED) == (loses and disturbed)
 
