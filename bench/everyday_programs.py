@@ -131,7 +131,8 @@ def _drawn_above_the_50th(j: Any, logits: Any, seed: Any) -> Any:
 def _drawn_of_top_p(j: Any, logits: Any, seed: Any) -> Any:
     """As KerasHub's sampler."""
     likely, places = j.lax.top_k(j.nn.softmax(logits), logits.shape[-1])
-    kept = j.numpy.roll(j.numpy.cumsum(likely, -1) <= 0.9, 1, -1).at[:, 0].set(True)
+    kept = j.numpy.cumsum(likely, -1) <= 0.9
+    kept = j.numpy.concatenate([j.numpy.ones_like(kept[:, :1]), kept[:, :-1]], -1)
     key, logits = j.random.wrap_key_data(seed.astype("uint32")), j.numpy.log(j.numpy.where(kept, likely, 0.0))
     place = j.random.categorical(key, logits[..., None], axis=1, shape=(1, 1))
     return j.numpy.take_along_axis(places, place, -1)

@@ -46,6 +46,7 @@ _KERNELS = {
     "searchsorted": REST,
     "softmax": NORMS,
     "squared_distances": REST,
+    "threefry2x32": REST,
 }
 """Last word of a kernel's target → its kind; every other kernel is a product or a solver."""
 _SOLVERS = (

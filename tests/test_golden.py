@@ -35,9 +35,9 @@ ACCEPTED = sorted(GOLDEN.glob("*/*.before.hlo"))
 REFUSED = sorted(GOLDEN.glob("*/*.refused.hlo"))
 NAMES = {
     "f32": "float32", "bf16": "bfloat16", "f16": "float16", "pred": "bool", "s32": "int32", "s8": "int8", "u8": "uint8",
-    "s4": "int4", "s16": "int16", "c64": "complex64", "f64": "float64",
+    "s4": "int4", "s16": "int16", "u32": "uint32", "c64": "complex64", "f64": "float64",
 }  # fmt: skip
-INTEGERS = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "s16": (-32768, 32768)}
+INTEGERS = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "s16": (-32768, 32768), "u32": (0, 1 << 32)}
 BINARY_SIGNS = {
     "add": " + ", "subtract": " - ", "multiply": " · ", "divide": " / ", "maximum": " max ", "minimum": " min ",
 }  # fmt: skip

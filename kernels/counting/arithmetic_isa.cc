@@ -52,34 +52,24 @@ void PlaceAll(const Intervals& intervals, const void* source, int64_t count, voi
   }
 }
 
-// Numbers that are searched side by side: a step of one waits for the step before it.
-constexpr int64_t kSideBySide = 8;
-
 template <typename T, bool kRight, typename Place>
 void BisectAll(const Bisection& bisection, const void* source, int64_t count, void* destination) {
   const auto* from = static_cast<const T*>(source);
   const auto* sorted = static_cast<const T*>(bisection.sorted);
   auto* to = static_cast<Place*>(destination);
-  for (int64_t begin = 0; begin < count; begin += kSideBySide) {
-    const int64_t size = count - begin < kSideBySide ? count - begin : kSideBySide;
-    T wanted[kSideBySide] = {};
-    int64_t low[kSideBySide], high[kSideBySide];
-    for (int64_t i = 0; i < size; ++i) wanted[i] = from[begin + i];
-    for (int64_t i = 0; i < kSideBySide; ++i) low[i] = 0, high[i] = bisection.size;
+  for (int64_t i = 0; i < count; ++i) {
+    const T wanted = from[i];
+    int64_t low = 0, high = bisection.size;
     for (int64_t step = 0; step < bisection.steps; ++step) {
-#pragma GCC unroll 8
-      for (int64_t i = 0; i < kSideBySide; ++i) {
-        const int64_t middle = low[i] + (high[i] - low[i]) / 2;
-        const T found = sorted[middle];
-        // NaN lies behind all numbers. Without branches, half of which would be foreseen.
-        const bool is_behind = kRight ? (found != found) & (wanted[i] == wanted[i]) : found != found;
-        const bool is_left = (kRight ? wanted[i] < found : wanted[i] <= found) | is_behind;
-        const int64_t left = -static_cast<int64_t>(is_left);
-        low[i] = (low[i] & left) | (middle & ~left);
-        high[i] = (middle & left) | (high[i] & ~left);
-      }
+      const int64_t middle = low + (high - low) / 2;
+      const T found = sorted[middle];
+      // NaN lies behind all numbers.
+      const bool is_left =
+          kRight ? wanted < found || (found != found && wanted == wanted) : wanted <= found || found != found;
+      low = is_left ? low : middle;
+      high = is_left ? middle : high;
     }
-    for (int64_t i = 0; i < size; ++i) to[begin + i] = static_cast<Place>(high[i]);
+    to[i] = static_cast<Place>(high);
   }
 }
 

@@ -31,8 +31,8 @@ namespace {
 constexpr double kMinPerThread = 1 << 15;
 // Intervals for each number of the array, and at most so many: their table is to stay in the second cache.
 constexpr int64_t kIntervalsEach = 4, kMaxIntervals = 1 << 16;
-// A table is made for an array of at most so many numbers for each that is searched.
-constexpr int64_t kMostForEach = 2;
+// A table is made where so many numbers are searched for each of the array's.
+constexpr int64_t kSearchedForEach = 4;
 // No array that the address space holds takes more.
 constexpr int64_t kMaxSteps = 64;
 
@@ -156,7 +156,7 @@ class SearchSorted final : public Routine {
   template <typename T>
   void Search(const RoutineBuffers& buffers, const Parallel& parallel, const Searches& searches) const {
     const auto* numbers = static_cast<const T*>(buffers.operands[0]);
-    const bool is_sorted = ReachesAll() && size_ / kMostForEach <= count_ && IsSorted(numbers, size_);
+    const bool is_sorted = ReachesAll() && count_ / kSearchedForEach >= size_ && IsSorted(numbers, size_);
     if (!is_sorted) {
       const Bisection bisection{numbers, size_, steps_};
       return Divide<T>(buffers, parallel, [&](const T* from, int64_t count, void* to) {

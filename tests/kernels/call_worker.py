@@ -72,6 +72,8 @@ def values(array: Array, seed: int) -> np.ndarray:
     """Random, and the same for the same seed; square matrices have a large diagonal."""
     drawn = np.random.default_rng(seed).standard_normal((2, *array.dims))
     dtype = np.dtype(DTYPES[array.type])
+    if array.type == "u32":
+        return np.random.default_rng(seed).integers(0, 1 << 32, array.dims, np.uint32)
     if array.type == "u8" and drawn.size % 8 == 0:  # packed weights: numbers, not any bytes
         return drawn[0].reshape(-1)[: drawn[0].size // 4].astype(np.float32).view(np.uint8).reshape(array.dims)
     if array.type in WHOLE:

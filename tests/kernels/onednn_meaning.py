@@ -21,6 +21,7 @@ import family_sequence
 import family_sort
 import family_sparse_product
 import family_squared_distances
+import family_threefry2x32
 import numpy as np
 
 Said = dict[str, Any]
@@ -38,6 +39,7 @@ _PAIRS: dict[str, Callable] = {
     "own.searchsorted": family_counting.places, "own.sort": family_sort.pairs,
     "own.sort_with_places": family_sort.pairs, "own.sparse_product": family_sparse_product.pairs,
     "own.squared_distances": family_squared_distances.pairs, "own.top_k": family_sort.largest,
+    "own.threefry2x32": family_threefry2x32.pairs,
 } | {
     f"own.cumulative_{name}": partial(family_cumulative.pairs, name) for name in family_cumulative.FUNCTIONS
 }  # fmt: skip

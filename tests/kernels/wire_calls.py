@@ -174,9 +174,9 @@ def onednn(name: str, attributes: dict[str, Any], operands: list[Array], result:
     return _call(f"onednn.{name}", {"scratch": scratch} | attributes, operands, [result, Array("u8", [scratch])])
 
 
-def own(name: str, attributes: dict[str, Any], operands: list[Array], result: Array) -> WireCall:
+def own(name: str, attributes: dict[str, Any], operands: list[Array], *results: Array) -> WireCall:
     """A call of a kernel of our own, which needs no scratch memory."""
-    return _call(f"own.{name}", {"scratch": 0} | attributes, operands, [result, Array("u8", [0])])
+    return _call(f"own.{name}", {"scratch": 0} | attributes, operands, [*results, Array("u8", [0])])
 
 
 def _scratch_bytes(name: str, attributes: dict[str, Any]) -> int:

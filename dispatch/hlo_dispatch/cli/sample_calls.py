@@ -171,6 +171,15 @@ def _searches(dtype: str) -> dict[str, Any]:
     return {"type": dtype, "right": 0, "wide": 0, "steps": 10} | described
 
 
+def _words(dtype: str) -> dict[str, Any]:
+    """Pairs of words that are hashed with three keys."""
+    words = {"dims": [100_000], "strides": [1]}
+    described = {f"{role}_{key}": value for role in ("first", "second", "hashed_first", "hashed_second")
+                 for key, value in words.items()}  # fmt: skip
+    keys = {f"key_{number}_{key}": [1] for number in range(3) for key in ("dims", "strides")}
+    return {"type": dtype} | described | keys
+
+
 def _rows(dims: list[int]) -> dict[str, list[int]]:
     return {"dims": dims, "strides": [dims[1], 1]}
 
@@ -251,6 +260,7 @@ SAMPLES = (
     Sample(("f32", "f64"), _entries),
     Sample(("f32", "f64"), _counts),
     Sample(("f32", "f64"), _searches),
+    Sample(("u32",), _words),
     Sample(_LOW, _prepacked_products("onednn.matmul")),
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),

@@ -45,6 +45,8 @@ FEWEST_COUNTED = 1 << 15
 FEWEST_SEARCH_STEPS = 1 << 15
 # So many keys are sorted in some 20 µs, in one row or in short ones (two cores of a Xeon, jax 0.10.2 and 0.12.0.1).
 SHORTEST_SORTED = 1 << 11
+# XLA hashes so many pairs of words in some microseconds, in its loop's own calls.
+FEWEST_HASHED = 1 << 11
 # Routines whose arithmetic costs far more than any copy.
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
@@ -107,6 +109,14 @@ def _cumulative(match: Match, _: Machine) -> tuple[bool, str]:
     if elements < FEWEST_ACCUMULATED:
         return False, f"{elements:,} elements are too few for a gain"
     return True, "XLA accumulates in several passes; the kernel reads and writes memory once"
+
+
+def _hash(match: Match, _: Machine) -> tuple[bool, str]:
+    """The verdict for the hash of random numbers."""
+    words = match.output.shape.elements
+    if words < FEWEST_HASHED:
+        return False, f"{words:,} pairs of words are too few for a gain"
+    return True, "XLA passes over both words five times and copies them as often; the kernel reads them once"
 
 
 def _sparse_product(match: Match, _: Machine) -> tuple[bool, str]:
@@ -207,9 +217,11 @@ def _has_few_sides(match: Match) -> bool:
 
 _BY_OPCODE = {"dot": _product, "fft": _transform, "sort": _sort}
 """Opcode of routines that are no factorization → their verdict."""
-_BY_NAME = {"top_k": _sort, "sparse_product": _sparse_product, "bincount": _bincount, "searchsorted": _search} | {
-    f"cumulative_{name}": _cumulative for name in ("sum", "product", "maximum", "minimum", "logsumexp")
-}
+_BY_NAME = (
+    {"top_k": _sort, "sparse_product": _sparse_product, "bincount": _bincount, "searchsorted": _search}
+    | {"threefry2x32": _hash}
+    | {f"cumulative_{name}": _cumulative for name in ("sum", "product", "maximum", "minimum", "logsumexp")}
+)
 
 
 def _sides(match: Match) -> int:

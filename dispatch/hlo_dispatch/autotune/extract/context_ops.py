@@ -18,7 +18,9 @@ from hlo_dispatch.ir.schema import LiteralProto
 from hlo_dispatch.ir.shape import Shape, row_major
 from hlo_dispatch.ir.task_partitions import loop_backend_config
 
-_FLOATING = frozenset(("f16", "bf16", "f32", "f64"))
+_COPIED = frozenset(("f16", "bf16", "f32", "f64", "u32"))
+"""Element types of the arrays that are copied. Of integers u32 alone: the loops over random words that a region may be
+write over what they start with, which must be no parameter."""
 
 
 def with_context_ops(module: Module, extracted: ExtractedModule, threads: int) -> Module:
@@ -34,7 +36,7 @@ def with_context_ops(module: Module, extracted: ExtractedModule, threads: int) -
     else:
         inputs, places = input_elements(region, extracted), result_elements(extracted)
     for number, (shape, produced) in enumerate(zip(extracted.inputs, extracted.produced, strict=True)):
-        if produced and shape.element_type in _FLOATING and number in inputs:
+        if produced and shape.element_type in _COPIED and number in inputs:
             value = inputs[number].id
             users = editor.users(value)
             copy = _emit_context_op(editor, value, shape, threads)
@@ -45,7 +47,7 @@ def with_context_ops(module: Module, extracted: ExtractedModule, threads: int) -
             editor.root_id = copy if editor.root_id == value else editor.root_id
     parts = editor.root.operand_ids[:] if places else [editor.root_id]
     for place, shape, consumed in zip(places or (0,), extracted.results, extracted.consumed, strict=True):
-        if consumed and shape.element_type in _FLOATING:
+        if consumed and shape.element_type in _COPIED:
             parts[place] = _emit_context_op(editor, parts[place], shape, threads)
     if places:
         editor.set_operands(root.id, parts)
@@ -79,6 +81,8 @@ def _set_one(literal: LiteralProto, scalar: Shape) -> None:
             literal.f32s.append(1.0)
         case "f64":
             literal.f64s.append(1.0)
+        case "u32":
+            literal.u32s.append(1)
         case "bf16":
             literal.bf16s = b"\x80\x3f"
         case _:

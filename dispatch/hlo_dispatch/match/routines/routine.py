@@ -1,5 +1,5 @@
-"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …), of sorts, of XLA's TopK, and of
-cumulative sums (cumulative.py).
+"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …), of sorts, of XLA's TopK, of
+cumulative sums (cumulative.py), and of the hash of random numbers (threefry.py).
 
 A match also covers the copies around the call: XLA copies every matrix into column-major order and back, and a kernel
 reads and writes either order. Operands are therefore peeled, and results are the values behind those copies. Cholesky's
@@ -28,6 +28,7 @@ from hlo_dispatch.match.routines.routine_match import match_of_call
 from hlo_dispatch.match.routines.search import find_search, match_of_search
 from hlo_dispatch.match.routines.sort import TOP_K, order_of_rows, sorts_rows
 from hlo_dispatch.match.routines.sparse_product import find_sparse_product, match_of_sparse_product
+from hlo_dispatch.match.routines.threefry import find_threefry
 from hlo_dispatch.match.routines.top_k import largest_of_sorted
 from hlo_dispatch.pattern import Routine, Table
 
@@ -51,8 +52,7 @@ class RoutineFinder:
         self._regions = {
             routine.name: routine for opcode in _BEGINS_MUCH for routine in self._by_opcode.pop(opcode, ())
         }
-        # A loop is looked at for what is in it, too.
-        self.opcodes = frozenset(routine.opcode for routine in table.routines) - {"while"}
+        self.opcodes = frozenset(routine.opcode for routine in table.routines)
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, Match | Refusal]]:
         """Every routine of `graph` in program order, or the refusal for it."""
@@ -88,7 +88,7 @@ class RoutineFinder:
         """What begins at a reduce-window, ends at a scatter, or is a loop: its result, and the match or the refusal."""
         if node.opcode == "reduce-window":
             return self._cumulative_at(node, graph)
-        found = self._scatter_at(node, graph) if node.opcode == "scatter" else self._search_at(node, graph)
+        found = self._scatter_at(node, graph) if node.opcode == "scatter" else self._loop_at(node, graph)
         return None if found is None else (node, found)
 
     def _cumulative_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
@@ -113,6 +113,12 @@ class RoutineFinder:
             return None
         refusal = _unsupported_size(node, (node.shape, found.source.node.shape, found.values.node.shape))
         return match_of_sparse_product(found, routine) if refusal is None else refusal
+
+    def _loop_at(self, node: Node, graph: FlatGraph) -> Match | Refusal | None:
+        """The hash of random numbers that a loop computes, or the search in a sorted array that it is."""
+        routine = self._regions.get("threefry2x32")
+        hashing = None if routine is None else find_threefry(node, graph, routine)
+        return hashing or self._search_at(node, graph)
 
     def _search_at(self, node: Node, graph: FlatGraph) -> Match | Refusal | None:
         """The search in a sorted array that a loop is."""
