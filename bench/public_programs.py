@@ -189,6 +189,19 @@ def _sparse(small: bool) -> Programs:
     yield BenchProgram("BCOO times dense", lambda v, i, b: sparse.BCOO((v, i), shape=(side, side)) @ b, arguments)
 
 
+def _counting(small: bool) -> Programs:
+    """Histograms, counts of indices, places in sorted arrays."""
+    import jax.numpy as jnp
+
+    elements, places = (1_000, 100) if small else (1_000_000, 1_000)
+    x, edges = _drawn(elements), jnp.linspace(-4, 4, places)
+    indices = jnp.asarray(np.random.default_rng(0).integers(0, places, elements, "int32"))
+    yield BenchProgram("histogram", lambda x: jnp.histogram(x, 100, (-4.0, 4.0))[0], (x,))
+    yield BenchProgram("bincount", lambda i: jnp.bincount(i, length=places), (indices,))
+    yield BenchProgram("searchsorted", jnp.searchsorted, (edges, x))
+    yield BenchProgram("interp", lambda x, edges: jnp.interp(x, edges, edges**2), (x, edges))
+
+
 KINDS: dict[str, Callable[[bool], Programs]] = {
     "backward-window": _backward_window,
     "f64-convolution": _f64_convolution,
@@ -198,5 +211,6 @@ KINDS: dict[str, Callable[[bool], Programs]] = {
     "per-sample": _per_sample,
     "small-solves": _small_solves,
     "sparse": _sparse,
+    "counting": _counting,
 }
 """Kind → its programs, small or not."""
