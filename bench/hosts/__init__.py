@@ -3,6 +3,10 @@
     python -m bench.hosts.models resnet50 --runtime /path/of/plugin.so
 
 `client.py` runs in a process of its own for each runtime, with our client and, where it is installed, with pypjrt.
+`jax_tests.py` counts JAX's own tests that pass on a runtime alone and on the plugin:
+
+    python -m bench.hosts.jax_tests /path/of/jax --runtime /path/of/plugin.so --every 40
+
 `in_torch_xla.py` is run in an environment of its own:
 
     python bench/hosts/in_torch_xla.py --plugin /path/of/libhlo_dispatch_pjrt.so
