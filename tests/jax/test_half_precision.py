@@ -123,3 +123,13 @@ def test_residuals_are_read_as_they_were_rounded(dtype: str) -> None:
     assert both.sequences == [6]
     types = [r.attributes["post_op_0"]["type"] for r in both.report.dispatched if "post_op_1" in r.attributes]
     assert types == [{"bfloat16": "bf16", "float16": "f16"}[dtype]] * 3
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "after", [lambda y: y.sum(1), lambda y: y.max(1), lambda y: y.mean(-1)], ids=["sum", "max", "mean"]
+)
+def test_a_library_fusion_that_reads_a_product(dtype: str, after) -> None:
+    """The product's result is widened for it, which XLA's library fusions do not do from f16: the compile failed."""
+    x, w = random(4, 64, 128, dtype=dtype), random(128, 128, dtype=dtype) / 12
+    assert_agree(run_both(lambda x, w: after(jnp.tanh(x @ w)), x, w))

@@ -138,9 +138,11 @@ class ComputationRewriter:
         """Emit an instruction for a value of a fusion that was removed."""
         producer = self._producer(node)
         group = self._group(node)
+        if producer.fusion_kind == "kCustom" and _needs_library(group):
+            group = self._group(node, materialize=_is_convert_of_f16)
         if self._is_new_loop(producer, group) and not has_few_paths(group):
             if is_recomputed(self._fused_computation(node, group)[0]):
-                group = self._group(node, materialize_shared=True)
+                group = self._group(node, materialize=_is_shared)
         if all(member.opcode == "bitcast" for member in group):
             self._copy(node, [group[0].operands[0]])
         elif len(group) == 1 and (not node.operands or producer.opcode != "fusion"):
@@ -157,19 +159,18 @@ class ComputationRewriter:
         is_loop = producer.opcode != "fusion" or producer.fusion_kind == "kLoop"
         return not is_loop and all(is_loop_fusible(node.opcode) for node in group)
 
-    def _group(self, root: Node, *, materialize_shared: bool = False) -> list[Node]:
+    def _group(self, root: Node, *, materialize: Callable[[Node], bool] = lambda _: False) -> list[Node]:
         """The nodes of one fusion with this root, operands first: up to materialized values.
 
         Args:
-            materialize_shared: materialize values with several users, too: a loop would recompute them for each user.
+            materialize: which other values are materialized, too.
         """
         found = {root}
         pending = [root]
         while pending:
             node = pending.pop()
             for operand in node.operands:
-                is_shared = materialize_shared and len(operand.users) > 1 and bool(operand.operands)
-                if operand not in found and not is_shared and not self._is_in_memory(operand, root):
+                if operand not in found and not materialize(operand) and not self._is_in_memory(operand, root):
                     if operand in self._covered:
                         raise AssertionError(f"%{operand.name} is inside a match but still has users")
                     found.add(operand)
@@ -185,8 +186,7 @@ class ComputationRewriter:
 
     def _emit_fusion(self, root: Node, group: list[Node], producer: InstructionProto) -> None:
         is_fusion = producer.opcode == "fusion"
-        needs_library = any(not is_loop_fusible(node.opcode) for node in group)
-        kind = producer.fusion_kind if is_fusion and needs_library else "kLoop"
+        kind = producer.fusion_kind if is_fusion and _needs_library(group) else "kLoop"
         keeps_config = is_fusion and kind == producer.fusion_kind and (root.top_level_id is not None or kind != "kLoop")
         computation, parameters = self._fused_computation(root, group)
         operands = [self.identifier(parameter) for parameter in parameters]
@@ -245,3 +245,18 @@ class ComputationRewriter:
     def fresh_id(self) -> int:
         """An id for an instruction that is made later."""
         return self._module.fresh_id(self._graph.computation)
+
+
+def _needs_library(group: Iterable[Node]) -> bool:
+    """Whether the nodes cannot be one loop fusion."""
+    return any(not is_loop_fusible(node.opcode) for node in group)
+
+
+def _is_shared(node: Node) -> bool:
+    """Whether a loop would recompute the value for each of several users."""
+    return len(node.users) > 1 and bool(node.operands)
+
+
+def _is_convert_of_f16(node: Node) -> bool:
+    """Whether it is a convert that XLA's library fusions refuse; the flat view may have sunk it into one of them."""
+    return node.opcode == "convert" and node.operands[0].shape.element_type == "f16"
