@@ -215,6 +215,18 @@ ANCHORS = (
     ),
     Case(
         "pooling",
+        "reducer-unsupported",
+        "the maximum of more than the window would lose NaN",
+        entry(
+            """x = f32[1,8,8,4] parameter(0)
+        start = f32[] constant(-inf)
+        op = f32[1,4,4,4] reduce-window(x, start), window={size=1x2x2x1 stride=1x2x2x1}, to_apply=add
+        ROOT r = f32[1,4] reduce(op, start), dimensions={1,2}, to_apply=add""",
+            MAXIMUM,
+        ),
+    ),
+    Case(
+        "pooling",
         "empty-window",
         "windows along dimension 1 lie in the padding",
         pooling("f32[1,8,8,4]", "f32[1,9,7,4]", "size=1x2x2x1 pad=0_0x2_0x0_0x0_0"),
