@@ -185,3 +185,21 @@ def test_as_they_are_nothing_moves() -> None:
 def test_other_forms_are_refused(wrong: Any) -> None:
     with pytest.raises(FreezeError, match=r"weights=.*no format of weights: None .*'bf16'"):
         hlo_dispatch.freeze(lambda w, x: x @ w, X, weights=wrong)
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int8", "int4"])
+def test_loops_of_a_batch_end_one_by_one(weights: str) -> None:
+    """vmap makes one loop of them, which goes on while any does."""
+    w, limits = array(64, 64), jnp.arange(1.0, 6.0)
+    x = array(5, 2, 64)
+
+    def turns(w: Any, x: Any, limit: Any) -> Any:
+        go_on = lambda state: (state[0] < limit) & jnp.isfinite((state[1] @ w).sum())  # noqa: E731
+        return jax.lax.while_loop(go_on, lambda state: (state[0] + 1, jnp.tanh(state[1] @ w)), (0.0, x))
+
+    batch = hlo_dispatch.freeze(jax.vmap(turns, in_axes=(None, 0, 0)), w, weights=weights)
+    one = hlo_dispatch.freeze(turns, w, weights=weights)
+    counts, results = batch(x, limits)
+    np.testing.assert_array_equal(counts, limits)
+    for number, result in enumerate(results):
+        assert_near(result, np.asarray(one(x[number], limits[number])[1], "float64"), ROUNDED)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -276,18 +277,29 @@ class Evaluation:
         params = equation.params
         condition_constants, known, carry = _split_operands(operands, params["cond_nconsts"], params["body_nconsts"])
 
-        def goes_on(carry: Any) -> Any:
+        # Of a batch of loops each element goes on or not, and keeps its state when it has ended.
+        is_batch = params["cond_jaxpr"].out_avals[0].ndim > 0
+
+        def go_on(carry: Any) -> Any:
             return self._called(params["cond_jaxpr"], [*condition_constants, *carry])[0]
 
         def body(carry: Any) -> Any:
-            return self.wide(self._called(params["body_jaxpr"], [*known, *carry]))
+            results = self.wide(self._called(params["body_jaxpr"], [*known, *carry]))
+            return list(map(partial(_selected, go_on(carry)), results, carry)) if is_batch else results
 
-        return jax.lax.while_loop(goes_on, body, self.wide(carry))
+        condition = (lambda carry: go_on(carry).any()) if is_batch else go_on
+        return jax.lax.while_loop(condition, body, self.wide(carry))
 
     def _cond(self, equation: Any, operands: list[Any]) -> list[Any]:
         which, *inputs = operands
         branches = equation.params["branches"]
         return jax.lax.switch(which, [lambda branch=b: self.wide(self._called(branch, inputs)) for b in branches])
+
+
+def _selected(is_new: Any, new: Any, old: Any) -> Any:
+    """Of a batch's states, the new ones of some elements."""
+    mask = jax.lax.broadcast_in_dim(is_new, new.shape, range(is_new.ndim))
+    return jax.lax.select(mask, new, old)
 
 
 def _split_operands(values: list[Any], first: int, second: int) -> tuple[list[Any], list[Any], list[Any]]:
