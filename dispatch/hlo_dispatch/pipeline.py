@@ -222,8 +222,8 @@ class Pipeline:
         """Rewrite a module with frozen parameters and split it into prologue and steady-state program, in place.
 
         Args:
-            widened: further frozen parameters, of narrower stored types: they are neither prepacked nor hoisted, which
-                would make them larger.
+            widened: further frozen parameters, of narrower stored types: what would make them larger is neither
+                prepacked nor hoisted.
             details: as for `run`.
         """
         with _collector_paused():

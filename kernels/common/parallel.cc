@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "common/idle_helpers.h"
 #include "common/scheduling.h"
 
 namespace hlo_dispatch {
@@ -19,44 +21,43 @@ namespace {
 // fill its queues with tasks of calls that have returned.
 constexpr int64_t kWaitingPerThread = 2;
 
+// A thread that sleeps takes longer to wake than most pieces take to be done.
+constexpr std::chrono::microseconds kSpin(50);
+
 // Shared with the helpers: one that starts late, when the caller is gone, finds nothing left to take.
 struct Loop {
   int64_t count;
   int64_t grain;
   const std::function<void(int64_t, int64_t)>* body;  // the caller's; alive while a piece is being worked on
+  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> active{0};  // threads that may be working on a piece
   std::mutex mutex;
   std::condition_variable finished;
-  int64_t next = 0;
-  int64_t active = 0;
   std::exception_ptr failure;
 
   void Work() {
-    std::unique_lock<std::mutex> lock(mutex);
-    while (next < count) {
-      const int64_t begin = next;
-      const int64_t end = std::min(count, begin + grain);
-      next = end;
-      ++active;
-      lock.unlock();
-      std::exception_ptr thrown;
+    // Before it takes a piece, so that whoever sees that there is none left sees this, too.
+    ++active;
+    for (int64_t begin; (begin = next.fetch_add(grain)) < count;) {
       try {
-        (*body)(begin, end);
+        (*body)(begin, std::min(count, begin + grain));
       } catch (...) {
-        thrown = std::current_exception();
-      }
-      lock.lock();
-      --active;
-      if (thrown != nullptr && failure == nullptr) {
-        failure = thrown;
+        std::lock_guard<std::mutex> lock(mutex);
+        if (failure == nullptr) failure = std::current_exception();
         next = count;
       }
     }
-    if (active == 0) finished.notify_all();
+    if (--active > 0) return;
+    std::lock_guard<std::mutex> lock(mutex);
+    finished.notify_all();
   }
 
   void Wait() {
-    std::unique_lock<std::mutex> lock(mutex);
-    finished.wait(lock, [&] { return active == 0; });
+    const auto is_done = [this] { return active == 0; };
+    if (!SpinUntil(is_done, kSpin)) {
+      std::unique_lock<std::mutex> lock(mutex);
+      finished.wait(lock, is_done);
+    }
     if (failure != nullptr) std::rethrow_exception(failure);
   }
 };
@@ -102,14 +103,17 @@ void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_
 
 void Parallel::Schedule(int64_t count, const std::function<void()>& task) const {
   const int64_t threads = this->threads();
+  IdleHelpers& idle = IdleHelpers::Of(threads);
   std::atomic<int64_t>& waiting = Waiting(threads);
   const Scheduling scheduling;
-  for (int64_t i = 0; i < count && waiting < kWaitingPerThread * threads; ++i) {
+  for (int64_t i = idle.Give(count, task); i < count && waiting < kWaitingPerThread * threads; ++i) {
     ++waiting;
     try {
-      pool_->Schedule([&waiting, task] {
+      pool_->Schedule([&waiting, &idle, task] {
         --waiting;
         task();
+        // Whoever schedules is not to be held up.
+        if (!Scheduling::InThisThread()) idle.Wait();
       });
     } catch (...) {
       --waiting;

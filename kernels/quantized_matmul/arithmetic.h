@@ -48,6 +48,14 @@ struct Arithmetic {
   LoopsByType loops;
 };
 
+// Loops over one panel of prepacked weights (packed_layout.h); null where tiles are no such panels.
+struct PackedLoops {
+  void (*s4)(const Panel& panel);
+  void (*s8)(const Panel& panel);
+  void (*scaled_s4)(const Panel& panel);
+  void (*scaled_s8)(const Panel& panel);
+};
+
 // Products of many rows: integer weights are widened in tiles of `columns`, `depth` rows of weights at a time, into
 // scratch memory that stays in the cache while all rows of the source are multiplied with them.
 struct Tiles {
@@ -56,6 +64,7 @@ struct Tiles {
   int64_t columns;
   int64_t scratch;    // numbers
   LoopsByType loops;  // of one tile's columns at most, and of integers only
+  PackedLoops packed;
 };
 
 // No vector and no step of a loop reaches from one group into the next.

@@ -39,10 +39,48 @@ struct IntegerPanel {
   uint8_t* scratch;
 };
 
-// For row-major and for column-major weights.
+// For row-major, for column-major and for prepacked weights (packed_layout.h), of which `weights` are those of the
+// first column; null where weights are not prepacked.
 struct IntegerLoops {
   void (*contiguous_columns)(const IntegerPanel& panel);
   void (*contiguous_rows)(const IntegerPanel& panel);
+  void (*packed)(const IntegerPanel& panel);
+};
+
+// Rows of a source as numbers of 32 bits in groups that have one scale each, split into four of eight bits.
+inline constexpr int kDigits = 4;
+struct SplitRows {
+  int64_t depth;   // numbers of a row
+  int64_t group;   // numbers with one scale, a multiple of two steps; the last group may be smaller
+  int64_t groups;  // of a row
+  int64_t stride;  // from digit to digit: the depth, a multiple of two steps, and a vector
+  int8_t* digits;  // (rows, kDigits, stride), zeros behind the last number
+  float* scales;   // (rows, groups)
+  int32_t* sums;   // of the digits of a group, (rows, groups, kDigits)
+};
+
+// A panel of prepacked weights (packed_layout.h) times such rows.
+struct PackedPanel {
+  const SplitRows* source;
+  int64_t rows;
+  const uint8_t* weights;
+  const float* scales;  // null: there are none
+  int64_t scales_row_stride, scales_column_stride;
+  int64_t scales_group;  // rows of weights with one scale for each column, a multiple of the source's group
+  int64_t columns;       // a panel's at most
+  float* sums;
+  int64_t sums_stride;
+  float* scratch;  // a panel's scales
+};
+
+// Null where there is no such arithmetic.
+struct SplitProducts {
+  // Splits a row of f32; false where that is not as exact as f32 is.
+  bool (*split)(const float* source, int64_t row, const SplitRows& rows);
+  void (*s4)(const PackedPanel& panel);
+  void (*s8)(const PackedPanel& panel);
+  void (*scaled_s4)(const PackedPanel& panel);
+  void (*scaled_s8)(const PackedPanel& panel);
 };
 
 struct IntegerArithmetic {
@@ -54,6 +92,7 @@ struct IntegerArithmetic {
   // Rounds a block of so many rows of f32.
   void (*round)(const float* source, int64_t source_stride, int64_t rows, int64_t block, const RoundedRows& rounded);
   IntegerLoops s4, s8, scaled_s4, scaled_s8;
+  SplitProducts split_products;
 };
 
 HLO_DISPATCH_FOR_EACH_ISA(extern const IntegerArithmetic kIntegerArithmetic;)

@@ -161,7 +161,7 @@ void AddProductsOfSome(const IntegerPanel& panel, int64_t block, const PackedTil
   AddProducts<kRows, kIsScaled, kOffset>(panel, block, tile);
 }
 
-template <bool kIsByRow, bool kIsFourBits, bool kIsScaled>
+template <WeightsOrder kOrder, bool kIsFourBits, bool kIsScaled>
 void MultiplyTile(const IntegerPanel& panel) {
   const RoundedRows& source = *panel.source;
   const int64_t at_once = GroupsAtOnce(source), blocks_end = panel.first_row + panel.rows;
@@ -169,7 +169,11 @@ void MultiplyTile(const IntegerPanel& panel) {
   auto* const scales = reinterpret_cast<float*>(weights + at_once * source.steps * kStepBytes);
   for (int64_t first = 0; first < source.groups; first += at_once) {
     const int64_t last = source.groups - first < at_once ? source.groups : first + at_once;
-    PackTile<kIsByRow, kIsFourBits>(panel, first, last, weights);
+    if constexpr (kOrder == WeightsOrder::kPacked) {
+      CopyPacked<kIsFourBits>(panel, first, last, weights);
+    } else {
+      PackTile<kOrder == WeightsOrder::kRows, kIsFourBits>(panel, first, last, weights);
+    }
     if constexpr (kIsScaled) ReadTileScales(panel, first, last, scales);
     const PackedTile tile{first, last, weights, scales};
     for (int64_t row = panel.first_row; row < blocks_end; row += kBlockRows) {

@@ -29,6 +29,12 @@ static_assert(kTileColumns % kPackedColumns == 0);
 // guess.
 constexpr int64_t kRowsAhead = 32;
 
+// How the weights of a panel lie.
+enum class WeightsOrder { kRows, kColumns, kPacked };
+// Whether a prepacked panel (packed_layout.h), of four vectors, has whole tiles of these.
+constexpr bool kReadsPacked = kVectorBytes == 64;
+constexpr int64_t kPackedStepBytes = 4 * kVectorBytes;
+
 // What is added to weights, so that none is negative.
 template <bool kIsFourBits>
 constexpr int32_t kWeightsOffset = kIsFourBits ? 8 : 128;
@@ -132,6 +138,27 @@ void PackTile(const IntegerPanel& panel, int64_t first, int64_t last, uint8_t* t
         PackBlock<kIsByRow, kIsFourBits>(panel, begin + k, rows, column, at);
       }
     }
+  }
+}
+
+// The same of prepacked weights; groups are of whole bytes of them.
+template <bool kIsFourBits>
+void CopyPacked(const IntegerPanel& panel, int64_t first, int64_t last, uint8_t* to) {
+  constexpr int64_t kRowsOfStep = kNumbersPerStep * (kIsFourBits ? 2 : 1);
+  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
+  const int64_t group = panel.source->group;
+  const uint8_t* from = panel.weights + first * group / kRowsOfStep * kPackedStepBytes;
+  for (int64_t k = first * group; k < last * group; k += kRowsOfStep, from += kPackedStepBytes) {
+    for (int i = 0; i < kTileVectors; ++i, to += kVectorBytes) {
+      const Bytes bytes = *reinterpret_cast<const Bytes*>(from + i * kVectorBytes);
+      if constexpr (kIsFourBits) {
+        *reinterpret_cast<Bytes*>(to) = bytes & 15;
+        *reinterpret_cast<Bytes*>(to + kStepBytes) = bytes >> 4;
+      } else {
+        *reinterpret_cast<Bytes*>(to) = bytes;
+      }
+    }
+    if constexpr (kIsFourBits) to += kStepBytes;
   }
 }
 

@@ -189,6 +189,12 @@ std::optional<Zeros> ReadZeros(const Attributes& attributes, const Weights& weig
   return zeros;
 }
 
+bool ReadMayBePrepacked(const Attributes& attributes) {
+  const std::string format = attributes.Has("weights_format") ? attributes.Text("weights_format") : "best";
+  if (format == "plain" || format == "any" || format == "best" || format == "packed") return format == "packed";
+  Invalid("attribute 'weights_format': expected plain, any, best or packed, got '" + format + "'");
+}
+
 // What is rounded to eight bits with one scale; 0: the source is not rounded.
 int64_t ReadSourceGroup(const Attributes& attributes, const Weights& weights, const std::optional<Scales>& scales,
                         const std::optional<Zeros>& zeros) {
@@ -249,15 +255,21 @@ Problem::Problem(const Provider& provider, const Attributes& attributes)
       scales(ReadScales(attributes, weights)),
       zeros(ReadZeros(attributes, weights, scales)),
       source_group(ReadSourceGroup(attributes, weights, scales, zeros)),
-      epilogue(provider, attributes, destination_array, kOwner) {
+      epilogue(provider, attributes, destination_array, kOwner),
+      may_be_prepacked(ReadMayBePrepacked(attributes)) {
   if (destination.rows > kMaxRows && !has_integer_weights()) {
     Unsupported("dst: expected at most " + std::to_string(kMaxRows) + " rows of products with f32 or bf16, got " +
                 std::to_string(destination.rows) + "; with more of them other kernels are faster");
   }
 }
 
-std::vector<BufferSpec> Problem::operands() const {
-  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", BufferType(weights), DeclaredBytes(weights)}};
+std::vector<BufferSpec> Problem::operands(int64_t packed_bytes) const {
+  std::vector<BufferSpec> specs{SpecOf(source_array)};
+  if (packed_bytes > 0) {
+    specs.push_back({"weights", xla::ffi::U8, packed_bytes});
+  } else {
+    specs.push_back({"weights", BufferType(weights), DeclaredBytes(weights)});
+  }
   if (scales.has_value()) specs.push_back(SpecOf(scales->array));
   if (zeros.has_value() && zeros->array.has_value()) specs.push_back(SpecOf(*zeros->array));
   for (const StridedArray& operand : epilogue.operands()) specs.push_back(SpecOf(operand));

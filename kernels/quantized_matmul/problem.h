@@ -70,8 +70,10 @@ struct Problem {
   // source is multiplied as it is.
   int64_t source_group;
   Epilogue epilogue;
+  bool may_be_prepacked;  // the weights, where the kernel has a layout for that
 
-  std::vector<BufferSpec> operands() const;
+  // With prepacked weights of so many bytes; 0: they are not.
+  std::vector<BufferSpec> operands(int64_t packed_bytes) const;
   BufferSpec result() const;
   bool has_integer_weights() const { return weights.type == WeightsType::kS4 || weights.type == WeightsType::kS8; }
   // Whether sums can be accumulated in the result's buffer.

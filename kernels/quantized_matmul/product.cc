@@ -14,6 +14,9 @@
 //
 // With src_group the source is rounded to eight bits first, so many numbers of a row with one scale (integer_source.h),
 // and multiplied with integer weights in integers: the exact sum of such a group is scaled and added in f32.
+//
+// Prepacked weights (packed_layout.h) are read by all of that in order, a panel of columns after the other. A row or
+// two are split into integers for them (packed_rows.h), which loses nothing that f32 would not.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -31,8 +34,10 @@
 #include "quantized_matmul/halves.h"
 #include "quantized_matmul/integer_arithmetic.h"
 #include "quantized_matmul/interleaved_source.h"
+#include "quantized_matmul/packed_layout.h"
 #include "quantized_matmul/problem.h"
 #include "quantized_matmul/rounded_source.h"
+#include "quantized_matmul/split_source.h"
 #include "quantized_matmul/zero_points.h"
 
 namespace hlo_dispatch::quantized_matmul {
@@ -54,6 +59,8 @@ constexpr int64_t kColumnGrain = 64, kMinColumns = 256;
 // From so many rows on integer weights are widened in tiles: fewer are multiplied in the registers in which they are
 // widened.
 constexpr int64_t kFewestTiledRows = 9;
+// As many rows as this are split for prepacked weights: more of them take longer in integers than tiles of f32 do.
+constexpr int64_t kMostSplitRows = 2;
 // Of tiles, which a thread widens for all of these rows: half a line of the cache for weights of four bits.
 constexpr int64_t kTiledColumns = 128, kFewestSharingTiles = 48;
 // So many pieces for each thread, of which some are late.
@@ -71,11 +78,19 @@ const IntegerArithmetic* IntegersFor(const Problem& problem) {
   return HasAvx2() ? &avx2::kIntegerArithmetic : &plain::kIntegerArithmetic;
 }
 
-// Null: the weights are not widened in tiles.
-const Tiles* TilesFor(const Problem& problem) {
+// Null where no row is split.
+const SplitProducts* SplitProductsFor(const Problem& problem, int64_t packed_bytes) {
+  if (packed_bytes == 0 || problem.source_group > 0 || problem.destination.rows > kMostSplitRows) return nullptr;
+  return &avx512_vnni::kIntegerArithmetic.split_products;
+}
+
+// Null: the weights are not widened in tiles. Prepacked ones are, where rows cannot be split.
+const Tiles* TilesFor(const Problem& problem, int64_t packed_bytes) {
   if (problem.source_group > 0) return nullptr;
-  if (!problem.has_integer_weights() || problem.destination.rows < kFewestTiledRows) return nullptr;
-  if (problem.source_array.type == ElementType::kBF16 && HasFastBf16Products()) return &avx512_bf16::kTiles;
+  const int64_t rows = problem.destination.rows;
+  if (!problem.has_integer_weights() || (rows < kFewestTiledRows && packed_bytes == 0)) return nullptr;
+  const bool is_bf16 = problem.source_array.type == ElementType::kBF16 && rows > kMostSplitRows;
+  if (is_bf16 && HasFastBf16Products()) return &avx512_bf16::kTiles;
   return &ForThisProcessor(plain::kTiles, avx2::kTiles, avx512::kTiles);
 }
 
@@ -136,10 +151,13 @@ class QuantizedMatmul final : public Routine {
  public:
   QuantizedMatmul(const Provider& provider, const Attributes& attributes)
       : problem_(provider, attributes),
+        prepacked_(PrepackedOf(problem_)),
+        layout_(problem_.weights),
         arithmetic_(BestArithmetic()),
-        tiles_(TilesFor(problem_)),
-        integers_(IntegersFor(problem_)) {
-    operands_ = problem_.operands();
+        tiles_(TilesFor(problem_, packed_bytes())),
+        integers_(IntegersFor(problem_)),
+        split_products_(SplitProductsFor(problem_, packed_bytes())) {
+    operands_ = problem_.operands(packed_bytes());
     results_ = {problem_.result(), PlannedScratch(attributes)};
   }
 
@@ -151,8 +169,10 @@ class QuantizedMatmul final : public Routine {
     return std::string("narrow:") + isa + ":" + type + (problem_.weights.block > 0 ? ":packed" : "") +
            (problem_.scales.has_value() ? ":groups" : "") + (problem_.zeros.has_value() ? ":zeros" : "") +
            (problem_.weights.has_contiguous_columns ? "" : ":rows") + (tiles_ != nullptr ? ":tiles" : "") +
-           (integers_ != nullptr ? ":integers" : "");
+           (integers_ != nullptr || split_products_ != nullptr ? ":integers" : "") +
+           (packed_bytes() > 0 ? ":prepacked" : "");
   }
+  const PrepackedWeights* prepacked() const override { return prepacked_.has_value() ? &*prepacked_ : nullptr; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const bool is_bf16 = tiles_ != nullptr && tiles_->multiplies_bf16;
@@ -163,6 +183,11 @@ class QuantizedMatmul final : public Routine {
       rounded.emplace(*integers_, problem_, buffers.operands[0], parallel);
     } else {
       source.emplace(ordered.array(), ordered.matrix(), is_bf16, ordered.buffer());
+    }
+    std::optional<SplitSource> split;
+    if (split_products_ != nullptr) {
+      split.emplace(*split_products_, problem_, *source->wide());
+      if (!split->is_exact()) split.reset();
     }
     const GroupScales scales = ReadGroupScales(buffers);
     std::vector<WidenedValues> others;
@@ -202,7 +227,7 @@ class QuantizedMatmul final : public Routine {
       }
     };
     const auto* weights = static_cast<const char*>(buffers.operands[1]);
-    const Pieces pieces = PiecesFor(parallel);
+    const Pieces pieces = split.has_value() ? PanelsOfColumns(parallel) : PiecesFor(parallel);
     const int64_t parts = pieces.parts();
     const std::unique_ptr<float[]> sums_of_parts(parts > 1 ? new float[static_cast<size_t>(parts * sums.rows * columns)]
                                                            : nullptr);
@@ -214,7 +239,9 @@ class QuantizedMatmul final : public Routine {
           Multiply(*source, weights, scales, part, columns, piece);
           continue;
         }
-        if (rounded.has_value()) {
+        if (split.has_value()) {
+          MultiplySplit(split->rows(), weights, scales, values, sums.row_stride, piece.tile);
+        } else if (rounded.has_value()) {
           MultiplyIntegers(rounded->rows(), weights, scales, values, sums.row_stride, piece.tile);
         } else {
           Multiply(*source, weights, scales, values, sums.row_stride, piece);
@@ -250,7 +277,8 @@ class QuantizedMatmul final : public Routine {
   GroupScales ReadGroupScales(const RoutineBuffers& buffers) const {
     if (!problem_.scales.has_value()) return {problem_.weights.depth};
     const auto& [array, matrix, group] = *problem_.scales;
-    if (array.type == ElementType::kF32 && (matrix.is_by_row() || !problem_.weights.has_contiguous_columns)) {
+    const bool is_any_order = !problem_.weights.has_contiguous_columns || packed_bytes() > 0;
+    if (array.type == ElementType::kF32 && (matrix.is_by_row() || is_any_order)) {
       const void* first = array.Begin(const_cast<void*>(buffers.operands[2]));
       return {group, static_cast<const float*>(first), matrix.row_stride, matrix.column_stride};
     }
@@ -292,6 +320,14 @@ class QuantizedMatmul final : public Routine {
     return {rows, columns, depth, rows, RoundUpTo(shared, kColumnGrain), length};
   }
 
+  // All rows by whole panels of prepacked columns.
+  Pieces PanelsOfColumns(const Parallel& parallel) const {
+    const int64_t rows = problem_.destination.rows, columns = problem_.weights.columns, depth = problem_.weights.depth;
+    const int64_t threads = parallel.ThreadsFor(static_cast<double>(packed_bytes()), kMinPerThread);
+    const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
+    return {rows, columns, depth, rows, RoundUpTo(CeilOfRatio(columns, pieces), kPanelColumns), depth};
+  }
+
   Pieces PiecesFor(const Parallel& parallel) const {
     if (integers_ != nullptr) return TiledPieces(parallel, integers_->columns, integers_->rows);
     return tiles_ != nullptr ? TiledPieces(parallel, tiles_->columns, /*grain=*/1) : Panels(parallel);
@@ -322,7 +358,6 @@ class QuantizedMatmul final : public Routine {
                 const Piece& piece) const {
     const Weights& weights = problem_.weights;
     const Tile& tile = piece.tile;
-    const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
     const int64_t before = weights.has_contiguous_columns ? piece.first * weights.distance : piece.first;
     const int64_t columns = tile.column_end - tile.column_begin, rows = tile.row_end - tile.row_begin;
     const int64_t width = tiles_ != nullptr ? tiles_->columns : columns;
@@ -330,7 +365,7 @@ class QuantizedMatmul final : public Routine {
     const std::unique_ptr<float[]> scratch(numbers > 0 ? new float[static_cast<size_t>(numbers)] : nullptr);
     for (int64_t column = tile.column_begin; column < tile.column_end; column += width) {
       MultiplyPanel({source.At(tile.row_begin, piece.first), source.row_stride(), rows, piece.last - piece.first,
-                     buffer + WeightBytes(weights.type, weights.offset + before + column * step), weights.distance,
+                     WeightsAt(buffer, before, column), weights.distance,
                      buffer + WeightBytes(weights.type, weights.elements), weights.flip(),
                      scales.At(piece.first, column), scales.distance, scales.step, scales.group,
                      std::min(width, tile.column_end - column), values + tile.row_begin * distance + column, distance,
@@ -338,18 +373,42 @@ class QuantizedMatmul final : public Routine {
     }
   }
 
+  // The weights of a column, from a place in it on; of prepacked ones those of a panel's first columns or middle ones.
+  const char* WeightsAt(const char* buffer, int64_t before, int64_t column) const {
+    const Weights& weights = problem_.weights;
+    const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
+    if (packed_bytes() == 0) return buffer + WeightBytes(weights.type, weights.offset + before + column * step);
+    return buffer + layout_.panel_bytes() * (column / kPanelColumns) + column % kPanelColumns * kNumbersPerStep;
+  }
+
+  // A part of the sums: whole panels.
+  void MultiplySplit(const SplitRows& source, const char* buffer, const GroupScales& scales, float* values,
+                     int64_t distance, const Tile& tile) const {
+    const bool is_four_bits = problem_.weights.type == WeightsType::kS4, is_scaled = problem_.scales.has_value();
+    const auto of_s4 = is_scaled ? split_products_->scaled_s4 : split_products_->s4;
+    const auto of_s8 = is_scaled ? split_products_->scaled_s8 : split_products_->s8;
+    const int64_t groups = is_scaled ? problem_.scales->matrix.rows : 0;
+    const std::unique_ptr<float[]> scratch(new float[static_cast<size_t>(groups * kPanelColumns)]);
+    for (int64_t column = tile.column_begin; column < tile.column_end; column += kPanelColumns) {
+      (is_four_bits ? of_s4 : of_s8)({&source, tile.row_end - tile.row_begin,
+                                      reinterpret_cast<const uint8_t*>(WeightsAt(buffer, 0, column)),
+                                      scales.At(0, column), scales.distance, scales.step, scales.group,
+                                      std::min(kPanelColumns, tile.column_end - column),
+                                      values + tile.row_begin * distance + column, distance, scratch.get()});
+    }
+  }
+
   // A tile of the sums, from a block of the source on.
   void MultiplyIntegers(const RoundedRows& source, const char* buffer, const GroupScales& scales, float* values,
                         int64_t distance, const Tile& tile) const {
     const Weights& weights = problem_.weights;
-    const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
     const bool is_scaled = problem_.scales.has_value();
     const IntegerLoops& s4 = is_scaled ? integers_->scaled_s4 : integers_->s4;
     const IntegerLoops& s8 = is_scaled ? integers_->scaled_s8 : integers_->s8;
     const IntegerLoops& loops = weights.type == WeightsType::kS4 ? s4 : s8;
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[static_cast<size_t>(integers_->scratch(source))]);
     for (int64_t column = tile.column_begin; column < tile.column_end; column += integers_->columns) {
-      const char* const from = buffer + WeightBytes(weights.type, weights.offset + column * step);
+      const char* const from = WeightsAt(buffer, 0, column);
       const IntegerPanel panel{&source,
                                tile.row_begin,
                                tile.row_end - tile.row_begin,
@@ -363,24 +422,35 @@ class QuantizedMatmul final : public Routine {
                                values + tile.row_begin * distance + column,
                                distance,
                                scratch.get()};
-      (weights.has_contiguous_columns ? loops.contiguous_columns : loops.contiguous_rows)(panel);
+      const auto plain = weights.has_contiguous_columns ? loops.contiguous_columns : loops.contiguous_rows;
+      (packed_bytes() > 0 ? loops.packed : plain)(panel);
     }
   }
 
   void MultiplyPanel(const Panel& panel) const {
+    if (packed_bytes() > 0) {
+      const auto& [of_s4, of_s8, of_scaled_s4, of_scaled_s8] = tiles_->packed;
+      const auto scaled = ByType(of_scaled_s4, of_scaled_s8, of_s8, of_s8);
+      return (problem_.scales.has_value() ? scaled : ByType(of_s4, of_s8, of_s8, of_s8))(panel);
+    }
     const auto& [s4, s8, bf16, f32, scaled_s4, scaled_s8] = tiles_ != nullptr ? tiles_->loops : arithmetic_.loops;
     const Loops& loops = problem_.scales.has_value() ? ByType<const Loops&>(scaled_s4, scaled_s8, bf16, f32)
                                                      : ByType<const Loops&>(s4, s8, bf16, f32);
     (problem_.weights.has_contiguous_columns ? loops.contiguous_columns : loops.contiguous_rows)(panel);
   }
 
+  int64_t packed_bytes() const { return prepacked_.has_value() ? prepacked_->bytes : 0; }
+
   Problem problem_;
+  std::optional<PrepackedWeights> prepacked_;
+  PackedLayout layout_;
   const Arithmetic& arithmetic_;
   const Tiles* tiles_;
   const IntegerArithmetic* integers_;
+  const SplitProducts* split_products_;
 };
 
-const Family<QuantizedMatmul, kOwnEverywhere> family("narrow_product", {{}, "", kOneDnnCallGroup});
+const Family<QuantizedMatmul, kOwnEverywhere> family("narrow_product", {{}, "own.pack", kOneDnnCallGroup});
 
 }  // namespace
 

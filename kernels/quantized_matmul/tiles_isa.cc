@@ -9,6 +9,9 @@ namespace {
 template <typename P, bool kIsScaled = false>
 constexpr Loops kLoops = {MultiplyTile<true, kIsScaled, P>, MultiplyTile<false, kIsScaled, P>};
 
+template <bool kIsFourBits, bool kIsScaled>
+constexpr auto kPackedLoop = kReadsPacked ? MultiplyPackedTile<kIsFourBits, kIsScaled> : nullptr;
+
 }  // namespace
 
 namespace HLO_DISPATCH_ISA {
@@ -17,7 +20,8 @@ const Tiles kTiles = {
     kMultipliesBf16,
     kTileColumns,
     kWidenedNumbers + kScaleNumbers + kLine / 4,
-    {kLoops<FourBits>, kLoops<const int8_t*>, {}, {}, kLoops<FourBits, true>, kLoops<const int8_t*, true>}};
+    {kLoops<FourBits>, kLoops<const int8_t*>, {}, {}, kLoops<FourBits, true>, kLoops<const int8_t*, true>},
+    {kPackedLoop<true, false>, kPackedLoop<false, false>, kPackedLoop<true, true>, kPackedLoop<false, true>}};
 }
 
 }  // namespace hlo_dispatch::quantized_matmul

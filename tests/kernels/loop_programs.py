@@ -24,7 +24,7 @@ def compiled(folder: Path, program: str, pool: str = "", options: tuple[str, ...
     common = folder / "common"
     common.mkdir()
     # Quoted includes look beside the including file first: the loops' files are beside the pool.
-    for pattern in ("tbb_*", "scheduling.*", *(["parallel.*"] if pool else [])):
+    for pattern in ("tbb_*", "scheduling.*", *(["parallel.*", "idle_helpers.*"] if pool else [])):
         for path in COMMON.glob(pattern):
             shutil.copy(path, common / path.name)
     if pool:

@@ -36,7 +36,8 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
     "own.bincount": family_counting.counts, "own.group_norm": family_group_norm.pairs,
-    "own.searchsorted": family_counting.places, "own.sort": family_sort.pairs,
+    "own.pack": family_narrow_product.pack_pairs, "own.searchsorted": family_counting.places,
+    "own.sort": family_sort.pairs,
     "own.sort_with_places": family_sort.pairs, "own.sparse_product": family_sparse_product.pairs,
     "own.squared_distances": family_squared_distances.pairs, "own.top_k": family_sort.largest,
     "own.threefry2x32": family_threefry2x32.pairs,
@@ -81,6 +82,8 @@ def _weights(said: Said, role: str, operands: list[np.ndarray], placed: Callable
     it has some.
     """
     given = operands.pop(0)
+    if said.get("weights_format") == "packed" and said["weights_type"] in ("s4", "s8"):
+        return family_narrow_product.unpacked(said, given)
     if said.get("weights_format") == "packed":
         return family_pack.unpacked(said, given)
     if "weights_block" in said:

@@ -15,6 +15,7 @@ from mutations import changed_calls
 from wire_calls import WireCall, valid_calls
 from worker_pool import Worker
 
+from hlo_dispatch.process.machine import this_machine
 from hlo_dispatch.vendor import registry
 from processor import HAS_AVX512, lacks, lacks_onemkl
 
@@ -40,6 +41,8 @@ def check(worker: Worker, call: WireCall) -> None:
 
 def beyond_this_processor(call: WireCall) -> bool:
     if registry.kernels()[call.name].instructions == "AVX-512" and not HAS_AVX512:
+        return True
+    if call.name == "own.pack" and "avx512_vnni" not in this_machine().features:
         return True
     # Our own code widens what the processor cannot multiply.
     is_onednn = registry.kernels()[call.name].library == "oneDNN"

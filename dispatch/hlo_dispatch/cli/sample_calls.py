@@ -203,6 +203,10 @@ def _prepacked_products(target: str, size: int = 256) -> Callable[[str], dict[st
     return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
 
 
+def _prepacked_integers(dtype: str) -> dict[str, Any]:
+    return _quantized_matmuls(dtype) | {"weights_format": "packed", "target": "own.narrow_product"}
+
+
 def _call_groups(dtype: str) -> dict[str, Any]:
     """A call group of two matrix products."""
     kernel, product = "onednn.matmul", _products(dtype)
@@ -265,6 +269,7 @@ SAMPLES = (
     Sample(_LOW, _call_groups),
     Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),
     Sample(_LOW, _quantized_matmuls),
+    Sample(_LOW, _prepacked_integers),
     Sample(("f64",), _images),
     Sample(("s8", "s16", "s32"), _products),
     Sample(("u8",), lambda dtype: {"bytes": [32 << 20]}),

@@ -36,8 +36,8 @@ class PassContext:
     static_rule: StaticRule = PURE
     """Which of these values are."""
     widened: AbstractSet[int] = frozenset()
-    """Further frozen parameters, of narrower stored types: they are neither prepacked nor hoisted, which would make
-    them larger."""
+    """Further frozen parameters, of narrower stored types: what would make them larger is neither prepacked nor
+    hoisted."""
     knowledge: KnownMeasurements = field(default_factory=KnownMeasurements)
     """Measurements of this machine."""
     make_measurer: Callable[[str], ModuleMeasurer] | None = None

@@ -30,17 +30,18 @@ from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 def hoist_loop_invariants(module: Module, context: PassContext) -> set[int]:
     """Hoist the static values of loops and branches, where no instruction waits for them."""
     changed: set[int] = set()
-    if not (context.frozen or context.loop_weights):
+    frozen = context.frozen | context.widened
+    if not (frozen or context.loop_weights):
         return changed
     with flat_graphs(module) as graph_of:
-        static_inputs = static_inputs_by_computation(
-            module, context.frozen, graph_of, context.loop_weights, context.static_rule
-        )
-    for call_site in list(_call_sites(module, module.entry)) if len(static_inputs) > 1 else ():
-        if static_inputs.get(call_site.callee):
+        of = context.loop_weights, context.static_rule
+        static_inputs = static_inputs_by_computation(module, context.frozen, graph_of, *of)
+        narrow = static_inputs_by_computation(module, frozen, graph_of, *of) if context.widened else static_inputs
+    for call_site in list(_call_sites(module, module.entry)) if len(narrow) > 1 else ():
+        if narrow.get(call_site.callee):
+            inputs = static_inputs.get(call_site.callee, frozenset()), narrow[call_site.callee]
             with contextlib.suppress(RewriteUnsupported):  # a control dependency on one of them
-                hoister = _Hoister(module, call_site, static_inputs[call_site.callee], context)
-                changed |= hoister.run(context.prepacked)
+                changed |= _Hoister(module, call_site, *inputs, context).run(context.prepacked)
     return changed
 
 
@@ -72,9 +73,19 @@ class _Hoister:
     """Hoists the static values of one callee into its caller."""
 
     def __init__(
-        self, module: Module, call_site: _CallSite, static_inputs: AbstractSet[int], context: PassContext
+        self,
+        module: Module,
+        call_site: _CallSite,
+        static_inputs: AbstractSet[int],
+        narrow: AbstractSet[int],
+        context: PassContext,
     ) -> None:
-        self._module, self._call_site, self._static_inputs = module, call_site, static_inputs
+        """
+        Args:
+            narrow: the static inputs with those of narrower stored types, of which only prepacked weights are hoisted.
+        """
+        self._module, self._call_site = module, call_site
+        self._static_inputs, self._narrow = static_inputs, narrow
         self._threads, self._rule = context.threads, context.static_rule
         self._callee = module.computations[call_site.callee]
         self._caller = Editor(module, module.computations[call_site.caller])
@@ -92,7 +103,7 @@ class _Hoister:
         Raises:
             RewriteUnsupported: an instruction has a control dependency on a hoisted one; nothing has changed.
         """
-        partition = find_partition(self._graph, self._static_inputs, self._rule)
+        partition = self._partition(prepacked)
         number = self._call_site.operand_number
         if not partition.frontier or not can_change_state(
             self._module, self._caller, self._control_flow, number, self._graph
@@ -118,6 +129,21 @@ class _Hoister:
             changed.add(computation.id)
         self._copy_overwritten(tuple_indices[: len(partition.frontier)])
         return changed
+
+    def _partition(self, prepacked: AbstractSet[str]) -> Partition:
+        """The static values, and of those that depend on narrow inputs, too, the prepacked weights."""
+        found = find_partition(self._graph, self._static_inputs, self._rule)
+        if self._narrow == self._static_inputs:
+            return found
+        with_narrow = find_partition(self._graph, self._narrow, self._rule)
+        frontier = set(found.frontier)
+        frontier.update(node for node in with_narrow.frontier if node.name in prepacked)
+        # What only they are computed from is not computed inside any more.
+        removed = {*found.removed, *frontier}
+        for node in sorted(with_narrow.removed, key=lambda node: -node.index):
+            if node.users and removed.issuperset(node.users):
+                removed.add(node)
+        return Partition(tuple(sorted(frontier, key=lambda node: node.index)), removed)
 
     def _clone(self, values: Sequence[Node]) -> list[InstructionProto]:
         """Clone the instructions that compute values of the callee into the caller; returns the clones of the values.
@@ -166,7 +192,7 @@ class _Hoister:
             is_returned_unchanged = self._is_loop and users == [root] and root.operands.count(node) == 1
             if users and not is_returned_unchanged:
                 read.add(node.proto.tuple_index)
-        return sorted(self._static_inputs - read)
+        return sorted(self._narrow - read)
 
     def _callee_draft(self, partition: Partition, tuple_indices: Sequence[int], state: ShapeProto) -> Editor:
         """The callee, which reads the hoisted values from its tuple."""

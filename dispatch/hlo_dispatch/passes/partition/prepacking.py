@@ -23,33 +23,40 @@ from hlo_dispatch.ir.kernel_call import KernelCall, OperandSlice, operand_roles
 from hlo_dispatch.ir.literals import zero_bytes
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
-from hlo_dispatch.ir.shape import row_major
+from hlo_dispatch.ir.shape import Shape, row_major
 from hlo_dispatch.passes.context import PassContext
+from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
 from hlo_dispatch.vendor.prepacking import PrepackedCall, can_prepack, prepack_targets, prepacked_call
 
 _WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
 """Prefixes of the names of the weights' attributes."""
+MOST_PADDING = 17 / 16
+"""Bytes of prepacked integers over those that they take plain, at most: integers are there to take little memory."""
 MOST_IN_FRONT_OF_LOOPS = 1 << 30
 """Maximum bytes of weights that are prepacked in each run: as much memory is held while a loop runs."""
 
 
 def prepack(module: Module, context: PassContext) -> set[int]:
     """Insert a prepack call for every kernel call whose weights are static."""
-    if not (context.frozen or context.loop_weights):
+    frozen = context.frozen | context.widened
+    if not (frozen or context.loop_weights):
         return set()
     kernels = {kernel.target: name for name, kernel in context.table.kernels.items()}
     editors: list[Editor] = []
-    left = math.inf if context.frozen else MOST_IN_FRONT_OF_LOOPS
+    left = math.inf if frozen else MOST_IN_FRONT_OF_LOOPS
     with flat_graphs(module) as graph_of:
-        inputs = static_inputs_by_computation(
-            module, context.frozen, graph_of, context.loop_weights, context.static_rule
-        )
-        for identifier, static_inputs in inputs.items():
+        rule = context.static_rule
+        inputs = static_inputs_by_computation(module, context.frozen, graph_of, context.loop_weights, rule)
+        narrow = inputs
+        if context.widened:
+            narrow = static_inputs_by_computation(module, frozen, graph_of, context.loop_weights, rule)
+        for identifier, static_inputs in narrow.items():
             if not static_inputs:
                 continue  # the reorders of a loop's constants would stay in it
             graph = graph_of(identifier)
             requests = dict[int, _PrepackRequest]()
-            for consumer, request in _prepack_requests(graph, static_inputs, kernels, context.static_rule).items():
+            static = _Static.of(graph, inputs.get(identifier, frozenset()), static_inputs, rule)
+            for consumer, request in _prepack_requests(graph, static, kernels, is_once=bool(frozen)).items():
                 if request.bytes <= left:
                     requests[consumer] = request
                     left -= request.bytes
@@ -82,11 +89,41 @@ class _PrepackRequest:
         return self.prepacked_call.bytes * (1 if self.slice is None else self.slice.count)
 
 
+@dataclass(frozen=True)
+class _Static:
+    """Static values of one computation, as far as they may be prepacked."""
+
+    values: AbstractSet[Node]
+    narrow: AbstractSet[Node]
+    """Integers that depend on parameters of narrower stored types, too."""
+
+    @classmethod
+    def of(
+        cls, graph: FlatGraph, inputs: AbstractSet[int], narrow_inputs: AbstractSet[int], rule: StaticRule
+    ) -> _Static:
+        """
+        Args:
+            narrow_inputs: the static inputs with those of narrower stored types.
+        """
+        values = static_values(graph, inputs, rule)
+        if narrow_inputs == inputs:
+            return cls(values, frozenset())
+        found = static_values(graph, narrow_inputs, rule)
+        return cls(values, {node for node in found if node.shape.element_type in QUANTIZED_WEIGHT_TYPES})
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.values or node in self.narrow
+
+
 def _prepack_requests(
-    graph: FlatGraph, static_inputs: AbstractSet[int], kernels: Mapping[str, str], rule: StaticRule
+    graph: FlatGraph, static: _Static, kernels: Mapping[str, str], *, is_once: bool
 ) -> Mapping[int, _PrepackRequest]:
-    """Id of a kernel call whose weights are static, or a slice of static stacked weights → its prepack request."""
-    static = static_values(graph, static_inputs, rule)
+    """Id of a kernel call whose weights are static, or a slice of static stacked weights → its prepack request.
+
+    Args:
+        is_once: whether weights are prepacked ahead of all runs; else by each, which integers, whose numbers change
+            places one by one, do not repay.
+    """
     found: dict[int, _PrepackRequest] = {}
     for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
@@ -99,7 +136,25 @@ def _prepack_requests(
             prepacked_call = _prepacked_call_of(kernel, call.attributes)
             if prepacked_call is not None:
                 found[instruction.id] = _PrepackRequest(call, prepacked_call, number, weights)
-    return found
+    readers = {graph.value_of[consumer] for consumer in found}
+    return {
+        consumer: request
+        for consumer, request in found.items()
+        if request.weights.shape.element_type not in QUANTIZED_WEIGHT_TYPES
+        or (is_once and _takes_no_more_memory(request, {*readers, graph.root}))
+    }
+
+
+def _takes_no_more_memory(request: _PrepackRequest, readers: AbstractSet[Node]) -> bool:
+    """Whether weights that are prepacked take about as much memory as they do plain, and only `readers` read them."""
+    pending = [request.weights]
+    while pending:
+        for user in pending.pop().users:
+            if user.opcode == "bitcast":
+                pending.append(user)
+            elif user not in readers:
+                return False
+    return request.bytes <= MOST_PADDING * request.weights.shape.bytes
 
 
 def _is_sliced_evenly(of: OperandSlice | None, weights: Node) -> bool:
@@ -156,14 +211,18 @@ class _Prepacker:
         self, builder: InstructionBuilder, stem: str, request: _PrepackRequest, of: OperandSlice
     ) -> InstructionProto:
         """Prepack each slice of the stacked weights, and concatenate them at equal distances."""
-        size, element_type = request.prepacked_call.bytes, request.weights.shape.element_type
+        size, shape = request.prepacked_call.bytes, request.weights.shape
+
+        def matrix(rows: int) -> Shape:
+            return replace(row_major(shape.element_type, (rows, of.elements)), packed_bits=shape.packed_bits)
+
         weights = request.call.operands[request.number]
-        rows = builder.make("bitcast", row_major(element_type, (of.count, of.elements)), weights).id
+        rows = builder.make("bitcast", matrix(of.count), weights).id
         gap = padded(size) - size
         between = [builder.constant(row_major("u8", (gap,)), zero_bytes(gap), "gap").id] if gap else []
         parts: list[int] = []
         for number in range(of.count):
-            value = builder.slice(rows, row_major(element_type, (1, of.elements)), (number, 0))
+            value = builder.slice(rows, matrix(1), (number, 0))
             parts += [_emit_prepack(builder, stem, request.prepacked_call, value.id).id, *between]
         stack = builder.concatenate(parts, row_major("u8", (of.count * padded(size),)))
         self.names.add(stack.name)

@@ -1,0 +1,63 @@
+#include "common/idle_helpers.h"
+
+#include <array>
+#include <utility>
+
+namespace hlo_dispatch {
+
+namespace {
+
+// About as long as a thread that sleeps takes to come.
+constexpr std::chrono::microseconds kLongest(50);
+// So many more that waited in vain than not, and none waits any more but each kTrial-th.
+constexpr int64_t kMaxScore = 16;
+constexpr int64_t kTrial = 32;
+
+}  // namespace
+
+IdleHelpers& IdleHelpers::Of(int64_t threads) {
+  // Never destroyed: a pool's threads may outlive what has a destructor.
+  static auto& of_pools = *new std::array<IdleHelpers, 64>();
+  return of_pools[static_cast<size_t>(threads) % of_pools.size()];
+}
+
+int64_t IdleHelpers::Give(int64_t count, const std::function<void()>& task) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  int64_t given = 0;
+  for (; given < count && static_cast<int64_t>(tasks_.size()) < idle_; ++given) {
+    tasks_.push_back(task);
+    ++given_;
+  }
+  return given;
+}
+
+bool IdleHelpers::IsWorthWaiting() {
+  if (score_ > 0) return true;
+  if (++left_out_ < kTrial) return false;
+  left_out_ = 0;
+  return true;
+}
+
+void IdleHelpers::Wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (IsWorthWaiting()) {
+    ++idle_;
+    lock.unlock();
+    SpinUntil([this] { return given_.load(std::memory_order_relaxed) > 0; }, kLongest);
+    lock.lock();
+    --idle_;
+    if (tasks_.empty()) {
+      if (score_ > 0) --score_;
+      return;
+    }
+    if (score_ < kMaxScore) ++score_;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    --given_;
+    lock.unlock();
+    task();
+    lock.lock();
+  }
+}
+
+}  // namespace hlo_dispatch
