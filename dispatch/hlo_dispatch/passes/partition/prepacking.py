@@ -25,7 +25,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import Shape, row_major
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, QUANTIZED_WEIGHT_TYPES
 from hlo_dispatch.vendor.prepacking import PrepackedCall, can_prepack, prepack_targets, prepacked_call
 
 _WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
@@ -140,9 +140,15 @@ def _prepack_requests(
     return {
         consumer: request
         for consumer, request in found.items()
-        if request.weights.shape.element_type not in QUANTIZED_WEIGHT_TYPES
+        if not _is_weight_only_quantized(request)
         or (is_once and _takes_no_more_memory(request, {*readers, graph.root}))
     }
+
+
+def _is_weight_only_quantized(request: _PrepackRequest) -> bool:
+    """Whether integers are multiplied with numbers: they are there to take little memory."""
+    is_integer = request.weights.shape.element_type in QUANTIZED_WEIGHT_TYPES
+    return is_integer and request.call.attributes["src_type"] not in INTEGER_TYPES
 
 
 def _takes_no_more_memory(request: _PrepackRequest, readers: AbstractSet[Node]) -> bool:
