@@ -17,7 +17,7 @@ from prepacked_calls import packing, prepacked_call_of, reading, run_prepacked, 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
 from hlo_dispatch.vendor.prepacking import prepacked_call
-from processor import skip_emulated
+from processor import skip_emulated, skip_without
 
 pytestmark = pytest.mark.any_python
 
@@ -180,6 +180,7 @@ def test_half_precision_of_five_bits() -> None:
 @pytest.mark.parametrize(("depth", "columns", "is_shared"), [(256, 320, True), (128, 64, True), (300, 301, False)])
 def test_a_row_of_halves_reads_the_blocks_of_several_rows(depth: int, columns: int, is_shared: bool) -> None:
     """Unless they are padded to be larger than the weights."""
+    skip_without("bf16")
     generator = np.random.default_rng(depth)
     weights = random_values(generator, [depth, columns], "bf16")
     layouts = []

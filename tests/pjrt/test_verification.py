@@ -159,6 +159,7 @@ class TimedClient(FakeClient):
         time.sleep(self.seconds[module])
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("slower", "left", "sentence"), [(REWRITTEN, 60, SLOWER), (STOCK, 60, ""), (REWRITTEN, 0, "")])
 def test_a_module_that_is_slower_on_the_runtime(slower: bytes, left: float, sentence: str) -> None:
     """It is refused where there is time to know."""
