@@ -7,7 +7,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from hlo_dispatch.bench.models.catalogue import OURS, Job
@@ -47,25 +48,27 @@ def _jax(peer: str, job: Job, options: dict[str, int], policy: str, said: dict[s
             jax.block_until_ready(frozen(*arguments[weights:]))
             said.update(_said([program.dispatched for program in frozen.report.programs]))
             said["note"] = "compiling prepares the weights, and runs once"
-            return lambda: jax.block_until_ready(frozen(*arguments[weights:]))
+            inputs = _copies(partial(jax.tree.map, jax.numpy.array), arguments[weights:])
+            return lambda: jax.block_until_ready(frozen(*next(inputs)))
         if peer == "ours-auto":
             return _automatic(function, arguments, weights, said)
         compiled = jax.jit(function).lower(*arguments).compile()
         if peer == "ours":
             said.update(_said(hlo_dispatch.reports()))
-        return lambda: jax.block_until_ready(compiled(*arguments))
+        inputs = _copies(partial(jax.tree.map, jax.numpy.array), arguments[weights:])
+        return lambda: jax.block_until_ready(compiled(*arguments[:weights], *next(inputs)))
 
     return compile
 
 
 def _automatic(function: Callable[..., Any], arguments: Any, weights: int, said: dict[str, Any]) -> Call:
-    """Calls of `hlo_dispatch.jit`, after its trial; the inputs are other objects from call to call."""
+    """Calls of `hlo_dispatch.jit`, after its trial."""
     import jax
 
     import hlo_dispatch
 
     jitted = hlo_dispatch.jit(function)
-    inputs = itertools.cycle([jax.tree.map(jax.numpy.array, arguments[weights:]) for _ in range(_INPUTS)])
+    inputs = _copies(partial(jax.tree.map, jax.numpy.array), arguments[weights:])
 
     def call() -> Any:
         return jax.block_until_ready(jitted(*arguments[:weights], *next(inputs)))
@@ -77,6 +80,11 @@ def _automatic(function: Callable[..., Any], arguments: Any, weights: int, said:
     said.update(_said(hlo_dispatch.reports()))
     said["note"] = f"compiling goes on until its trial has ended: {'; '.join(jitted.report)}"
     return call
+
+
+def _copies(copy: Callable[[Any], Any], inputs: Sequence[Any]) -> Iterator[list[Any]]:
+    """Copies of the inputs in turn: for every peer they are other objects, and in other memory, from call to call."""
+    return itertools.cycle([[copy(value) for value in inputs] for _ in range(_INPUTS)])
 
 
 def _said(reports: Iterable[Report | None]) -> dict[str, Any]:
@@ -107,11 +115,12 @@ def _torch(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]) -
             config.freezing = True
         compiled = torch.compile(module)
         said["note"] = "compiles in its first call"
+        copies = _copies(torch.clone, inputs)
 
         def call() -> Any:
             # Freezing looks for no_grad, which inference_mode is not.
             with torch.no_grad():
-                return compiled(*inputs)
+                return compiled(*next(copies))
 
         return call
 
@@ -144,7 +153,7 @@ def _openvino(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]
 
 
 def called_by_openvino(model: Any, inputs: Any, precision: str) -> Call:
-    """OpenVINO's model compiled for all threads; each call takes the same tensors of PyTorch's."""
+    """OpenVINO's model compiled for all threads; each call takes one of some copies of PyTorch's tensors."""
     import openvino
 
     settings = {
@@ -153,10 +162,10 @@ def called_by_openvino(model: Any, inputs: Any, precision: str) -> Call:
         "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
     }
     request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-    values = [value.numpy() for value in inputs]
+    copies = _copies(lambda value: value.numpy().copy(), inputs)
 
     def call() -> Any:
-        request.infer(values, share_inputs=True, share_outputs=True)
+        request.infer(next(copies), share_inputs=True, share_outputs=True)
         return request
 
     return call
