@@ -47,6 +47,7 @@ from hlo_dispatch.passes.pass_runner import Pass, run_passes, verify_changed
 from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.passes.reassembled_arrays import update_parts_in_place
 from hlo_dispatch.passes.region_reports import regions_of
+from hlo_dispatch.passes.result_tuples import take_result_tuples_apart
 from hlo_dispatch.passes.small_calls import undo_small_calls
 from hlo_dispatch.passes.small_loops import gather_small_loops
 from hlo_dispatch.passes.stacks_in_place import update_stacks_in_place
@@ -59,6 +60,7 @@ from hlo_dispatch.selection.measurements import KnownMeasurements
 from hlo_dispatch.selection.strategies import Strategy
 
 _INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
+_RESULT_TUPLES = Pass("result tuples", take_result_tuples_apart)
 _SMALL_LOOPS = Pass("gathering of small loops", gather_small_loops)
 _STACKS = Pass("in-place stacks", update_stacks_in_place)
 _PARTS = Pass("in-place parts", update_parts_in_place)
@@ -83,6 +85,7 @@ _HUGE_PAGES = Pass("huge-page advice", advise_huge_pages)
 _VERIFY = Pass("verify", verify_changed)
 
 JIT = (
+    _RESULT_TUPLES,
     _ACCUMULATIONS,
     _SMALL_LOOPS,
     _PARTS,

@@ -23,8 +23,10 @@ namespace hlo_dispatch::reductions {
 
 namespace {
 
-// So many bytes, some thirty microseconds, are worth waking a thread for.
-constexpr double kMinPerThread = 1 << 21;
+// So many bytes, some fifteen microseconds, are worth waking a thread for.
+constexpr double kMinPerThread = 1 << 20;
+// Pieces of work for each thread, since the others come later than this one.
+constexpr int64_t kShares = 4;
 
 const Arithmetic& BestArithmetic() {
   return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
@@ -94,9 +96,11 @@ class ArgMax final : public Routine {
     const auto* from = static_cast<const char*>(buffers.operands[0]);
     const int64_t bytes = ElementBytes(source_.type);
     const int64_t threads = parallel.ThreadsFor(static_cast<double>(rows_ * columns_ * bytes), kMinPerThread);
-    const int64_t pieces = std::min(columns_, CeilOfRatio(threads, rows_)), size = CeilOfRatio(columns_, pieces);
+    const int64_t pieces = threads == 1 ? 1 : std::min(columns_, CeilOfRatio(kShares * threads, rows_));
+    const int64_t size = CeilOfRatio(columns_, pieces);
     std::vector<Peak> peaks(static_cast<size_t>(rows_ * pieces));
-    parallel.For(rows_ * pieces, CeilOfRatio(rows_ * pieces, threads), [&](int64_t begin, int64_t end) {
+    const int64_t shares = threads == 1 ? 1 : kShares * threads;
+    parallel.For(rows_ * pieces, CeilOfRatio(rows_ * pieces, shares), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t first = std::min(i % pieces * size, columns_ - 1), count = std::min(size, columns_ - first);
         Peak& peak = peaks[static_cast<size_t>(i)];

@@ -32,9 +32,9 @@ struct Half {
 
 // Vectors at once: a maximum takes as long as several reads.
 constexpr int kVectors = 8;
-// Numbers among which the best is searched once more: many, since comparing the lanes of a vector takes long, and as
-// few as the first cache holds.
-constexpr int64_t kBlock = 4096;
+// Numbers of which only the best is kept, with the block's number: it is read once more for the place. Many, since what
+// is kept is compared for each block, and few, since half of one is searched.
+constexpr int64_t kBlock = 1024;
 
 template <bool kSmallest, typename T>
 HLO_DISPATCH_INLINE auto IsBetter(T a, T b) {
@@ -91,18 +91,57 @@ HLO_DISPATCH_INLINE V BetterOf(V a, V b) {
 #endif
 }
 
+#ifndef __AVX512F__
+// A bit for each lane of a comparison.
+template <typename T, typename V>
+HLO_DISPATCH_INLINE uint32_t SignsOf(V compared) {
+#ifdef __AVX2__
+  return static_cast<uint32_t>(sizeof(T) == 8 ? _mm256_movemask_pd(reinterpret_cast<__m256d>(compared))
+                                              : _mm256_movemask_ps(reinterpret_cast<__m256>(compared)));
+#else
+  return static_cast<uint32_t>(sizeof(T) == 8 ? _mm_movemask_pd(reinterpret_cast<__m128d>(compared))
+                                              : _mm_movemask_ps(reinterpret_cast<__m128>(compared)));
+#endif
+}
+#endif
+
+// A bit for each lane in which the numbers are equal.
+template <typename T, typename V>
+HLO_DISPATCH_INLINE uint32_t LanesEqual(V a, V b) {
+#ifdef __AVX512F__
+  if constexpr (std::is_same_v<T, float>)
+    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_EQ_OQ);
+  else if constexpr (std::is_same_v<T, double>)
+    return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_EQ_OQ);
+  else
+    return _mm512_cmpeq_epi32_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+#else
+  return SignsOf<T>(a == b);
+#endif
+}
+
+// A bit for each lane in which `a` or `b` is NaN.
+template <typename T, typename V>
+HLO_DISPATCH_INLINE uint32_t LanesUnordered(V a, V b) {
+#ifdef __AVX512F__
+  if constexpr (std::is_same_v<T, float>)
+    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_UNORD_Q);
+  else if constexpr (std::is_same_v<T, double>)
+    return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_UNORD_Q);
+#else
+  if constexpr (kHasNan<T>) return SignsOf<T>((a != a) | (b != b));
+#endif
+  return 0;
+}
+
 // Whether there is NaN in vectors.
 template <typename T>
 struct Unordered {
 #ifdef __AVX512F__
-  unsigned lanes = 0;
+  uint32_t lanes = 0;
   template <typename V>
   HLO_DISPATCH_INLINE void Add(V a, V b) {
-    if constexpr (std::is_same_v<T, float>) {
-      lanes |= _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_UNORD_Q);
-    } else if constexpr (std::is_same_v<T, double>) {
-      lanes |= _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_UNORD_Q);
-    }
+    lanes |= LanesUnordered<T>(a, b);
   }
   HLO_DISPATCH_INLINE bool Any() const { return lanes != 0; }
 #else
@@ -111,7 +150,7 @@ struct Unordered {
   HLO_DISPATCH_INLINE void Add(V a, V b) {
     if constexpr (kHasNan<T>) lanes |= reinterpret_cast<Bits>(a != a) | reinterpret_cast<Bits>(b != b);
   }
-  HLO_DISPATCH_INLINE bool Any() const { return HasAny(lanes); }
+  HLO_DISPATCH_INLINE bool Any() const { return SignsOf<float>(lanes) != 0; }
 #endif
 };
 
@@ -126,78 +165,140 @@ HLO_DISPATCH_INLINE auto BestLane(V value) {
     return BestLane<kSmallest, V, step / 2>(value);
 }
 
-template <typename Number>
-struct Found {
-  Number value;
+// Of numbers side by side, as far as vectors of them go: the last one takes some once more where they end within one,
+// which changes neither the best nor the first place of it.
+template <typename Type>
+struct Vectors {
+  using Number = typename Type::Number;
+  using Vector = typename Type::Vector;
+  static constexpr auto kCount = static_cast<int64_t>(sizeof(Vector) / sizeof(Number));
+
+  // Calls several(begin) for each kVectors of them, then one(begin) for each that is left; both say whether to go on.
+  template <typename Several, typename One>
+  static HLO_DISPATCH_INLINE void ForEach(int64_t begin, int64_t end, const Several& several, const One& one) {
+    for (; begin + kVectors * kCount <= end; begin += kVectors * kCount) {
+      if (!several(begin)) return;
+    }
+    for (; begin + kCount <= end; begin += kCount) {
+      if (!one(begin)) return;
+    }
+    if (begin < end) one(end - kCount);
+  }
+};
+
+// The best of each lane, and whether there is NaN.
+template <typename Type>
+struct BestOfLanes {
+  typename Type::Vector peaks;
   bool has_nan;
 };
 
-// The best of a block, where none of its numbers is NaN.
+// Of [begin, end), where `end` is at least a vector of numbers behind the first one.
 template <typename Type, bool kSmallest>
-HLO_DISPATCH_INLINE Found<typename Type::Number> BestOf(const typename Type::Element* from, int64_t count) {
+HLO_DISPATCH_INLINE BestOfLanes<Type> BestOf(const typename Type::Element* from, int64_t begin, int64_t end) {
   using Number = typename Type::Number;
   using Vector = typename Type::Vector;
-  constexpr auto kCount = static_cast<int64_t>(sizeof(Vector) / sizeof(Number));
+  constexpr auto kCount = Vectors<Type>::kCount;
   Vector peaks[kVectors];
   for (Vector& peak : peaks) peak = kWorst<kSmallest, Number> - Vector{};
   Unordered<Number> unordered;
-  int64_t begin = 0;
-  for (; begin + kVectors * kCount <= count; begin += kVectors * kCount) {
-    for (int i = 0; i < kVectors; i += 2) {
-      const Vector one = Type::Read(from + begin + i * kCount), other = Type::Read(from + begin + (i + 1) * kCount);
-      peaks[i] = BetterOf<kSmallest, Number>(one, peaks[i]);
-      peaks[i + 1] = BetterOf<kSmallest, Number>(other, peaks[i + 1]);
-      unordered.Add(one, other);
-    }
+  Vectors<Type>::ForEach(
+      begin, end,
+      [&](int64_t place) __attribute__((always_inline)) {
+        for (int i = 0; i < kVectors; i += 2) {
+          const Vector one = Type::Read(from + place + i * kCount), other = Type::Read(from + place + (i + 1) * kCount);
+          peaks[i] = BetterOf<kSmallest, Number>(one, peaks[i]);
+          peaks[i + 1] = BetterOf<kSmallest, Number>(other, peaks[i + 1]);
+          unordered.Add(one, other);
+        }
+        return true;
+      },
+      [&](int64_t place) __attribute__((always_inline)) {
+        const Vector value = Type::Read(from + place);
+        peaks[0] = BetterOf<kSmallest, Number>(value, peaks[0]);
+        unordered.Add(value, value);
+        return true;
+      });
+  for (int step = kVectors / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) peaks[i] = BetterOf<kSmallest, Number>(peaks[i + step], peaks[i]);
   }
-  for (; begin + kCount <= count; begin += kCount) {
-    const Vector value = Type::Read(from + begin);
-    peaks[0] = BetterOf<kSmallest, Number>(value, peaks[0]);
-    unordered.Add(value, value);
-  }
-  for (int i = 1; i < kVectors; ++i) peaks[0] = BetterOf<kSmallest, Number>(peaks[i], peaks[0]);
-  Number peak = BestLane<kSmallest>(peaks[0]);
-  bool has_nan = unordered.Any();
-  for (; begin < count; ++begin) {
-    const Number value = Type::ReadOne(from + begin);
-    has_nan |= IsNan(value);
-    peak = Better<kSmallest>(value, peak);
-  }
-  return {peak, has_nan};
+  return {peaks[0], unordered.Any()};
 }
 
-// The first place, of those that are known to be there, of a number or of NaN.
-template <typename Type>
-HLO_DISPATCH_INLINE int64_t FirstPlace(const typename Type::Element* from, int64_t count,
-                                       const Found<typename Type::Number>& best) {
+// The first place of those that `lanes`, a bit for each lane of a vector, says of; it is known to be there.
+template <typename Type, typename Lanes>
+HLO_DISPATCH_INLINE int64_t FirstPlace(const typename Type::Element* from, int64_t begin, int64_t end,
+                                       const Lanes& lanes) {
+  constexpr auto kCount = Vectors<Type>::kCount;
+  int64_t found = begin;
+  const auto is_not_in = [&](int64_t place) __attribute__((always_inline)) {
+    const uint32_t bits = lanes(Type::Read(from + place));
+    if (bits != 0) found = place + __builtin_ctz(bits);
+    return bits == 0;
+  };
+  Vectors<Type>::ForEach(
+      begin, end,
+      [&](int64_t place) __attribute__((always_inline)) {
+        uint32_t any = 0;
+        for (int i = 0; i < kVectors; ++i) any |= lanes(Type::Read(from + place + i * kCount));
+        if (any == 0) return true;
+        for (int i = 0; i < kVectors && is_not_in(place + i * kCount); ++i) continue;
+        return false;
+      },
+      is_not_in);
+  return found;
+}
+
+// Of less than a vector.
+template <typename Type, bool kSmallest>
+HLO_DISPATCH_INLINE int64_t FirstOfFew(const typename Type::Element* from, int64_t count) {
+  int64_t place = 0;
+  for (int64_t i = 1; i < count; ++i) {
+    const auto best = Type::ReadOne(from + place), value = Type::ReadOne(from + i);
+    if (IsNan(best)) break;
+    if (IsNan(value) || IsBetter<kSmallest>(value, best)) place = i;
+  }
+  return place;
+}
+
+template <typename Type, bool kSmallest>
+HLO_DISPATCH_INLINE int64_t PlaceOfBest(const typename Type::Element* from, int64_t count) {
   using Number = typename Type::Number;
   using Vector = typename Type::Vector;
-  constexpr auto kCount = static_cast<int64_t>(sizeof(Vector) / sizeof(Number));
-  int64_t place = 0;
-  for (; place + kCount <= count; place += kCount) {
-    const Vector value = Type::Read(from + place);
-    const auto equal = best.has_nan ? value != value : value == best.value - Vector{};
-    if (HasAny(reinterpret_cast<Bits>(equal))) break;
+  using Places = decltype(Vector{} == Vector{});
+  using Place = std::remove_reference_t<decltype(Places{}[0])>;
+  if (count < Vectors<Type>::kCount) return FirstOfFew<Type, kSmallest>(from, count);
+  // Of each lane; places count blocks.
+  Vector bests = kWorst<kSmallest, Number> - Vector{};
+  Places places{};
+  for (int64_t begin = 0, block = 0; begin < count; begin += kBlock, ++block) {
+    const int64_t end = count - begin < kBlock ? count : begin + kBlock;
+    const auto found = BestOf<Type, kSmallest>(from, begin, end);
+    if (found.has_nan) {
+      return FirstPlace<Type>(from, begin, end, [](Vector value) __attribute__((always_inline)) {
+        return LanesUnordered<Number>(value, value);
+      });
+    }
+    const Places is_better = IsBetter<kSmallest>(found.peaks, bests);
+    bests = is_better ? found.peaks : bests;
+    places = is_better ? static_cast<Place>(block) - Places{} : places;
   }
-  for (;; ++place) {
-    const Number value = Type::ReadOne(from + place);
-    if (best.has_nan ? IsNan(value) : value == best.value) return place;
+  const Number best = BestLane<kSmallest>(bests);
+  int64_t block = 0;
+  if (count > kBlock) {
+    const Places others = std::numeric_limits<Place>::max() - Places{};
+    block = BestLane<true>(bests == best - Vector{} ? places : others);
   }
+  const int64_t begin = block * kBlock;
+  return FirstPlace<Type>(from, begin, count - begin < kBlock ? count : begin + kBlock,
+                          [&](Vector value)
+                              __attribute__((always_inline)) { return LanesEqual<Number>(value, best - Vector{}); });
 }
 
 template <typename Type, bool kSmallest>
 Peak FirstOfBest(const void* source, int64_t count) {
-  using Number = typename Type::Number;
   const auto* from = static_cast<const typename Type::Element*>(source);
-  Found<Number> best{kWorst<kSmallest, Number>, false};
-  int64_t place = 0;
-  for (int64_t begin = 0; begin < count && !best.has_nan; begin += kBlock) {
-    const auto found = BestOf<Type, kSmallest>(from + begin, count - begin < kBlock ? count - begin : kBlock);
-    if (!found.has_nan && !IsBetter<kSmallest>(found.value, best.value)) continue;
-    best = found, place = begin;
-  }
-  // The block is known, the place in it not yet.
-  place += FirstPlace<Type>(from + place, count - place, best);
+  const int64_t place = PlaceOfBest<Type, kSmallest>(from, count);
   return {static_cast<double>(Type::ReadOne(from + place)), place};
 }
 

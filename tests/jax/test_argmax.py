@@ -117,6 +117,21 @@ def test_of_equal_numbers_the_first_and_nan_before_all(count: int, places: dict[
     assert found.dispatched[0] == found.stock[0] == numpys(np.asarray(row))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+@pytest.mark.parametrize("count", [15, 16, 127, 1023, 1025, 1039, 2048, 4097])
+def test_ties_within_a_row_and_across_its_ends(count: int, dtype: str) -> None:
+    """Rows of few different numbers, many equal, some NaN, where vectors and blocks of them begin and end."""
+    random = np.random.default_rng(count)
+    numbers = random.integers(-3, 3, (400, count)).astype("float32")
+    numbers[np.arange(400), random.integers(0, count, 400)] += random.integers(0, 2, 400)
+    if dtype != "int32":
+        numbers[np.arange(0, 400, 3), random.integers(0, count, 134)] = np.nan
+    for place_of, numpys in ((jnp.argmax, np.argmax), (jnp.argmin, np.argmin)):
+        found = run_both(lambda x, place_of=place_of: place_of(x, -1), jnp.asarray(numbers, dtype))
+        assert found.calls == 1
+        np.testing.assert_array_equal(found.dispatched[0], numpys(numbers, -1))
+
+
 @pytest.mark.parametrize("place_of", [jnp.argmax, jnp.argmin])
 @pytest.mark.parametrize("value", [-jnp.inf, jnp.inf])
 def test_all_are_infinite(value: float, place_of) -> None:

@@ -91,6 +91,21 @@ def test_rows_that_rise_fall_and_stay(made) -> None:
         np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
 
 
+def test_both_results_are_those_of_the_program() -> None:
+    """The call's tuple is the program's result then, or a branch's."""
+    x = keys(3, 5000)
+    whole = run_both(lambda x: jax.lax.top_k(x, 50), x)
+
+    def largest_or_smallest(is_largest, x):
+        return jax.lax.cond(is_largest, lambda x: jax.lax.top_k(x, 50), lambda x: jax.lax.top_k(-x, 50), x)
+
+    branches = [run_both(largest_or_smallest, jnp.asarray(is_largest), x) for is_largest in (True, False)]
+    for found in (whole, *branches):
+        assert CALL in found.text
+        for dispatched, stock in zip(found.dispatched, found.stock, strict=True):
+            np.testing.assert_array_equal(as_bits(dispatched), as_bits(stock))
+
+
 def test_in_loops_and_branches() -> None:
     def program(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         def step(x: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:

@@ -127,6 +127,7 @@ def test_passes_over_call_groups_follow_one_another(monkeypatch: pytest.MonkeyPa
 
 def test_a_region_is_measured_as_a_module_is_compiled() -> None:
     others = (
+        "result tuples",
         "accumulation code motion",
         "gathering of small loops",
         "in-place parts",
