@@ -221,9 +221,8 @@ def _unsupported_call(node: Node, routine: Routine, dtype: str, shapes: tuple[Sh
     waiting = next((value for value in (node, *parts) if value.has_control_predecessors), None)
     if waiting is not None:
         return Refusal("control-dependency", "the instruction has control predecessors", waiting.name)
-    if node.is_live_out and node.shape.element_type == "tuple":
-        return Refusal("rewrite-unsupported", "the tuple of its results is the computation's result", node.name)
-    if any(user.opcode != "get-tuple-element" for user in node.users) and len(shapes) > 1:
+    is_passed_on = node.is_live_out or any(user.opcode != "get-tuple-element" for user in node.users)
+    if is_passed_on and node.shape.element_type == "tuple":
         return Refusal("rewrite-unsupported", "the tuple of its results is passed on as a whole", node.name)
     return _unsupported_size(node, (*(operand.shape for operand in node.operands), *shapes))
 
