@@ -7,8 +7,11 @@ namespace hlo_dispatch {
 
 namespace {
 
-// About as long as a thread that sleeps takes to come.
-constexpr std::chrono::microseconds kLongest(50);
+// What lies between most calls of a token: whoever waits longer takes the processor's time and seldom meets a call.
+constexpr std::chrono::microseconds kLongest(20);
+// Tasks that others have scheduled on the pool, XLA's too, wait no longer than this for calls that come one after the
+// other.
+constexpr std::chrono::milliseconds kStay(1);
 // So many more that waited in vain than not, and none waits any more but each kTrial-th.
 constexpr int64_t kMaxScore = 16;
 constexpr int64_t kTrial = 32;
@@ -39,12 +42,17 @@ bool IdleHelpers::IsWorthWaiting() {
 }
 
 void IdleHelpers::Wait() {
+  const auto leaves = std::chrono::steady_clock::now() + kStay;
   std::unique_lock<std::mutex> lock(mutex_);
-  while (IsWorthWaiting()) {
+  while (std::chrono::steady_clock::now() < leaves && IsWorthWaiting()) {
+    const auto end = std::chrono::steady_clock::now() + kLongest;
     ++idle_;
-    lock.unlock();
-    SpinUntil([this] { return given_.load(std::memory_order_relaxed) > 0; }, kLongest);
-    lock.lock();
+    // What there is may be another helper's by the time that it is looked for.
+    for (bool has_come = true; has_come && tasks_.empty();) {
+      lock.unlock();
+      has_come = SpinUntil([this] { return given_.load(std::memory_order_relaxed) > 0; }, end);
+      lock.lock();
+    }
     --idle_;
     if (tasks_.empty()) {
       if (score_ > 0) --score_;

@@ -16,11 +16,10 @@
 
 namespace hlo_dispatch {
 
-// Spins until `is_done` or for so long; whether it is done.
+// Spins until `is_done` or until then; whether it is done.
 template <typename Predicate>
-bool SpinUntil(const Predicate& is_done, std::chrono::microseconds at_most) {
+bool SpinUntil(const Predicate& is_done, std::chrono::steady_clock::time_point end) {
   constexpr int kPausesPerLook = 16;
-  const auto end = std::chrono::steady_clock::now() + at_most;
   while (!is_done()) {
     for (int i = 0; i < kPausesPerLook; ++i) __builtin_ia32_pause();
     if (std::chrono::steady_clock::now() >= end) return is_done();
@@ -36,7 +35,8 @@ class IdleHelpers {
   // Gives a task to as many idle helpers, at most; how many have it.
   int64_t Give(int64_t count, const std::function<void()>& task);
 
-  // In a thread of the pool that has finished a task: does what it is given until nothing comes for a while.
+  // In a thread of the pool that has finished a task: does what it is given until nothing comes for a while, or until
+  // other tasks of the pool may have waited for this thread for long.
   void Wait();
 
  private:

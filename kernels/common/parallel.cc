@@ -54,7 +54,7 @@ struct Loop {
 
   void Wait() {
     const auto is_done = [this] { return active == 0; };
-    if (!SpinUntil(is_done, kSpin)) {
+    if (!SpinUntil(is_done, std::chrono::steady_clock::now() + kSpin)) {
       std::unique_lock<std::mutex> lock(mutex);
       finished.wait(lock, is_done);
     }

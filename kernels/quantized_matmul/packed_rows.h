@@ -5,7 +5,8 @@
 //
 // Of each product with unsigned weights that adds four exact sums. What is rounded off is at most m / 2^31 of a number,
 // less than f32 rounds off a sum, but where a group has a number that is thousands of times as large as the others are
-// on average: such groups are refused, as those with infinities and NaNs are.
+// on average: such groups are refused, as those with infinities and NaNs are, and those whose scale is no normal
+// number.
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_PACKED_ROWS_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_PACKED_ROWS_H_
 
@@ -25,6 +26,8 @@ namespace {
 constexpr float kLargestSum = 127.0f * (1 << 24), kOfLargestSum = 1.0f / kLargestSum;
 // So many times the average of the others a group's largest number may be.
 constexpr float kMostOverOthers = 4096.0f;
+// The scale of a group with a smaller number as its largest one is no normal number, which XLA's threads take for 0.
+constexpr uint32_t kSmallestSplitBits = (127 - 94) << 23;
 // Lines that are fetched ahead: some hundred nanoseconds of what one thread reads.
 constexpr int64_t kFetchedAhead = 8192;
 constexpr int64_t kGroupsAhead = 4;
@@ -36,8 +39,8 @@ HLO_DISPATCH_INLINE bool SplitGroup(const float* from, int64_t count, int64_t st
                                     int32_t* sums) {
   typedef int8_t Bytes __attribute__((vector_size(kLanes), aligned(1), may_alias));
   const uint32_t bits = LargestBits(from, count);
-  if (bits >= kInfinityBits) return false;
-  const float largest = FromBits(bits < kSmallestBits ? kSmallestBits : bits);
+  if (bits >= kInfinityBits || (bits > 0 && bits < kSmallestSplitBits)) return false;
+  const float largest = FromBits(bits > 0 ? bits : kSmallestSplitBits);
   const Vector factor = Repeated(kLargestSum / largest), most = Repeated(FromBits(bits));
   Vector rest = {};
   Bits others = {}, total[kDigits] = {};
@@ -148,7 +151,8 @@ void MultiplyPacked(const PackedPanel& panel) {
         const float* const of_weights = scales.first + first / panel.scales_group * scales.distance;
         for (int j = 0; j < kPanelVectors; ++j) {
           __builtin_prefetch(of_weights + kGroupsAhead * scales.distance + j * kLanes, /*rw=*/0, /*locality=*/3);
-          total[j] += factor * Load(of_weights + j * kLanes) * of_group[j];
+          // The two scales together may be no normal number.
+          total[j] += Load(of_weights + j * kLanes) * (factor * of_group[j]);
         }
       } else {
         for (int j = 0; j < kPanelVectors; ++j) total[j] += factor * of_group[j];

@@ -108,6 +108,18 @@ def test_numbers_of_very_different_size(rows: int, kind: str) -> None:
     checked(product)
 
 
+@pytest.mark.parametrize("kind", GROUPED)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_numbers_whose_scale_is_no_normal_number(rows: int, kind: str) -> None:
+    """The numbers themselves and their products are normal numbers."""
+    product = quantized_matmul(rows, 192, 96, kind=kind, groups=3)
+    source = product.call.operands[0]
+    source[:, 64:] *= np.float32(1e-34)
+    source[:, :64] = 0
+    product.source = source
+    assert (np.abs(results(product) - product.expected) <= 1e-5 * product.magnitude).all()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("rows", [1, 5])
 def test_values_that_are_not_finite(rows: int, value: float) -> None:

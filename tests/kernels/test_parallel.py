@@ -166,3 +166,44 @@ int main() {
 def test_calls_in_a_row_find_their_helper_awake(tmp_path: Path) -> None:
     program = compiled(tmp_path, CALLS_IN_A_ROW, SLEEPERS, options=("-O1",))
     assert subprocess.run([program], check=False, timeout=60, capture_output=True).returncode == 0
+
+
+STAY = """
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include "common/idle_helpers.h"
+int main() {
+  using Clock = std::chrono::steady_clock;
+  hlo_dispatch::IdleHelpers helpers;
+  std::atomic<bool> is_over{false};
+  int count = 0, most = 0;
+  std::thread giver([&] {
+    const auto end = Clock::now() + std::chrono::milliseconds(500);
+    while (Clock::now() < end) {
+      helpers.Give(1, [&count] {
+        const auto is_done = Clock::now() + std::chrono::microseconds(100);
+        while (Clock::now() < is_done) {
+        }
+        ++count;
+      });
+    }
+    is_over = true;
+  });
+  while (!is_over) {
+    count = 0;
+    helpers.Wait();
+    most = std::max(most, count);
+  }
+  giver.join();
+  // What a millisecond has room for, and one more.
+  return most > 0 && most <= 11 ? 0 : 1;
+}
+"""
+
+
+def test_a_helper_leaves_where_there_is_always_more(tmp_path: Path) -> None:
+    """XLA's own loops run on the same threads, and wait for what they have scheduled there."""
+    program = compiled(tmp_path, STAY, SLEEPERS, options=("-O1",))
+    assert subprocess.run([program], check=False, timeout=60).returncode == 0
