@@ -24,19 +24,20 @@
 #include <utility>
 #include <vector>
 
-#include "common/failure.h"
 #include "common/family.h"
 #include "common/halves.h"
 #include "common/machine_speed.h"
 #include "common/processor.h"
-#include "common/rounding.h"
 #include "quantized_matmul/arithmetic.h"
+#include "quantized_matmul/group_scales.h"
 #include "quantized_matmul/halves.h"
 #include "quantized_matmul/integer_arithmetic.h"
 #include "quantized_matmul/interleaved_source.h"
 #include "quantized_matmul/packed_layout.h"
+#include "quantized_matmul/pieces.h"
 #include "quantized_matmul/problem.h"
 #include "quantized_matmul/rounded_source.h"
+#include "quantized_matmul/source.h"
 #include "quantized_matmul/split_source.h"
 #include "quantized_matmul/zero_points.h"
 
@@ -44,27 +45,11 @@ namespace hlo_dispatch::quantized_matmul {
 
 namespace {
 
-// So many bytes of weights, some ten microseconds, are worth waking a thread for.
-constexpr double kMinPerThread = 1 << 18;
-// Or so many products, with tiles.
-constexpr double kMinMultiplyAddsPerThread = 1 << 20;
-// Rows of weights of so many bytes at most are divided among threads by the depth. Half a row each, which the processor
-// cannot guess what follows, were read at 70 % (bf16), 63 % (s8) and 41 % (s4) of a stream on a Xeon, whole ones at 86
-// %, 77 % and 52 %. A part takes more sums, which one thread adds up, and is to take ten microseconds at least.
-constexpr int64_t kLongRow = 8192, kDepthParts = 4, kDepthGrain = 64, kMaxRowsOfParts = 4;
-constexpr int64_t kFewestBytesOfParts = kDepthParts << 17;
-// Columns of a panel: a whole number of the cache's lines, and enough of them to be fetched ahead.
-constexpr int64_t kColumnGrain = 64, kMinColumns = 256;
-
 // From so many rows on integer weights are widened in tiles: fewer are multiplied in the registers in which they are
 // widened.
 constexpr int64_t kFewestTiledRows = 9;
 // As many rows as this are split for prepacked weights: more of them take longer in integers than tiles of f32 do.
 constexpr int64_t kMostSplitRows = 2;
-// Of tiles, which a thread widens for all of these rows: half a line of the cache for weights of four bits.
-constexpr int64_t kTiledColumns = 128, kFewestSharingTiles = 48;
-// So many pieces for each thread, of which some are late.
-constexpr int64_t kPiecesPerThread = 2;
 
 const Arithmetic& BestArithmetic() {
   return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
@@ -93,59 +78,6 @@ const Tiles* TilesFor(const Problem& problem, int64_t packed_bytes) {
   if (is_bf16 && HasFastBf16Products()) return &avx512_bf16::kTiles;
   return &ForThisProcessor(plain::kTiles, avx2::kTiles, avx512::kTiles);
 }
-
-// The source as the arithmetic reads it.
-class Source {
- public:
-  Source(const StridedArray& array, const RowsAndColumns& matrix, bool is_bf16, const void* buffer) {
-    if (is_bf16) {
-      const HalfMatrix& half = half_.emplace(array, matrix, buffer);
-      Set(half, 2);
-    } else {
-      const WidenedMatrix& wide = wide_.emplace(array, matrix, buffer);
-      Set(wide, 4);
-    }
-  }
-  const void* At(int64_t row, int64_t column) const { return begin_ + (row * row_stride_ + column) * bytes_; }
-  int64_t row_stride() const { return row_stride_; }
-  // The source in f32, unless it is read in halves.
-  const std::optional<WidenedMatrix>& wide() const { return wide_; }
-
- private:
-  template <typename Matrix>
-  void Set(const Matrix& matrix, int64_t bytes) {
-    begin_ = reinterpret_cast<const char*>(matrix.begin());
-    row_stride_ = matrix.row_stride();
-    bytes_ = bytes;
-  }
-
-  std::optional<WidenedMatrix> wide_;
-  std::optional<HalfMatrix> half_;
-  const char* begin_;
-  int64_t row_stride_, bytes_;
-};
-
-// A part of the result, and of its sums: over rows [first, last) of the weights, the `part`-th such.
-struct Piece {
-  Tile tile;
-  int64_t part, first, last;
-};
-
-// The product in pieces, which any thread computes.
-struct Pieces {
-  int64_t rows, columns, depth;
-  int64_t height, width, length;  // of a piece
-  int64_t parts() const { return CeilOfRatio(depth, length); }
-  int64_t count() const { return CeilOfRatio(rows, height) * CeilOfRatio(columns, width) * parts(); }
-  Piece At(int64_t number) const {
-    const int64_t part = number % parts(), across = CeilOfRatio(columns, width);
-    const int64_t row = number / parts() / across * height, column = number / parts() % across * width;
-    return {{row, std::min(rows, row + height), column, std::min(columns, column + width)},
-            part,
-            part * length,
-            std::min(depth, (part + 1) * length)};
-  }
-};
 
 class QuantizedMatmul final : public Routine {
  public:
@@ -189,7 +121,8 @@ class QuantizedMatmul final : public Routine {
       split.emplace(*split_products_, problem_, *source->wide());
       if (!split->is_exact()) split.reset();
     }
-    const GroupScales scales = ReadGroupScales(buffers);
+    const bool is_any_order = !problem_.weights.has_contiguous_columns || packed_bytes() > 0;
+    const GroupScales scales(problem_, problem_.scales.has_value() ? buffers.operands[2] : nullptr, is_any_order);
     std::vector<WidenedValues> others;
     std::vector<const float*> operands;
     const bool has_zeros = problem_.zeros.has_value() && problem_.zeros->array.has_value();
@@ -227,7 +160,7 @@ class QuantizedMatmul final : public Routine {
       }
     };
     const auto* weights = static_cast<const char*>(buffers.operands[1]);
-    const Pieces pieces = split.has_value() ? PanelsOfColumns(parallel) : PiecesFor(parallel);
+    const Pieces pieces = split.has_value() ? PanelsOfPackedColumns(problem_, packed_bytes(), parallel) : PiecesFor(parallel);
     const int64_t parts = pieces.parts();
     const std::unique_ptr<float[]> sums_of_parts(parts > 1 ? new float[static_cast<size_t>(parts * sums.rows * columns)]
                                                            : nullptr);
@@ -261,33 +194,6 @@ class QuantizedMatmul final : public Routine {
   }
 
  private:
-  // Scales of groups in place, or converted to f32 and row-major where the arithmetic needs that. Without any there is
-  // one group, and no first one.
-  struct GroupScales {
-    int64_t group;  // rows of weights
-    const float* first = nullptr;
-    int64_t distance = 0, step = 0;  // from group to group, and from column to column
-    std::optional<WidenedMatrix> copy = std::nullopt;
-
-    const float* At(int64_t row, int64_t column) const {
-      return first == nullptr ? nullptr : first + row / group * distance + column * step;
-    }
-  };
-
-  GroupScales ReadGroupScales(const RoutineBuffers& buffers) const {
-    if (!problem_.scales.has_value()) return {problem_.weights.depth};
-    const auto& [array, matrix, group] = *problem_.scales;
-    const bool is_any_order = !problem_.weights.has_contiguous_columns || packed_bytes() > 0;
-    if (array.type == ElementType::kF32 && (matrix.is_by_row() || is_any_order)) {
-      const void* first = array.Begin(const_cast<void*>(buffers.operands[2]));
-      return {group, static_cast<const float*>(first), matrix.row_stride, matrix.column_stride};
-    }
-    WidenedMatrix copy(array, matrix, buffers.operands[2]);
-    const float* const first = copy.begin();
-    const int64_t distance = copy.row_stride();
-    return {group, first, distance, 1, std::move(copy)};
-  }
-
   template <typename T>
   T ByType(T s4, T s8, T bf16, T f32) const {
     switch (problem_.weights.type) {
@@ -303,47 +209,10 @@ class QuantizedMatmul final : public Routine {
     return f32;
   }
 
-  // All rows by as many columns as each thread gets. Where rows of weights are short, parts of the depth come first:
-  // each is contiguous memory. How many there are does not depend on the threads, so that sums do not either.
-  Pieces Panels(const Parallel& parallel) const {
-    const Weights& weights = problem_.weights;
-    const int64_t rows = problem_.destination.rows, columns = weights.columns, depth = weights.depth;
-    const int64_t bytes = WeightBytes(weights.type, depth * columns);
-    const bool is_deep = weights.has_contiguous_columns && rows <= kMaxRowsOfParts &&
-                         WeightBytes(weights.type, columns) <= kLongRow && bytes >= kFewestBytesOfParts;
-    const int64_t grain = problem_.scales.has_value() ? problem_.scales->group : kDepthGrain;
-    const int64_t length = is_deep ? RoundUpTo(CeilOfRatio(depth, kDepthParts), grain) : depth;
-    const int64_t threads = parallel.ThreadsFor(static_cast<double>(bytes), kMinPerThread);
-    const int64_t across = CeilOfRatio(threads, CeilOfRatio(depth, length));
-    if (across == 1) return {rows, columns, depth, rows, columns, length};
-    const int64_t shared = std::max(kMinColumns, CeilOfRatio(columns, across));
-    return {rows, columns, depth, rows, RoundUpTo(shared, kColumnGrain), length};
-  }
-
-  // All rows by whole panels of prepacked columns.
-  Pieces PanelsOfColumns(const Parallel& parallel) const {
-    const int64_t rows = problem_.destination.rows, columns = problem_.weights.columns, depth = problem_.weights.depth;
-    const int64_t threads = parallel.ThreadsFor(static_cast<double>(packed_bytes()), kMinPerThread);
-    const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
-    return {rows, columns, depth, rows, RoundUpTo(CeilOfRatio(columns, pieces), kPanelColumns), depth};
-  }
-
   Pieces PiecesFor(const Parallel& parallel) const {
-    if (integers_ != nullptr) return TiledPieces(parallel, integers_->columns, integers_->rows);
-    return tiles_ != nullptr ? TiledPieces(parallel, tiles_->columns, /*grain=*/1) : Panels(parallel);
-  }
-
-  // Narrower pieces, and then lower ones, of a multiple of `grain` rows, where there are too few.
-  Pieces TiledPieces(const Parallel& parallel, int64_t tile_columns, int64_t grain) const {
-    const int64_t rows = problem_.destination.rows, columns = problem_.weights.columns, depth = problem_.weights.depth;
-    const auto work = static_cast<double>(rows * depth * columns);
-    const int64_t threads = parallel.ThreadsFor(work, kMinMultiplyAddsPerThread);
-    if (threads == 1) return {rows, columns, depth, rows, columns, depth};
-    const int64_t wanted = threads * kPiecesPerThread;
-    const int64_t width = std::min(kTiledColumns, RoundUpTo(CeilOfRatio(columns, wanted), tile_columns));
-    const int64_t down =
-        std::min(CeilOfRatio(wanted, CeilOfRatio(columns, width)), std::max<int64_t>(1, rows / kFewestSharingTiles));
-    return {rows, columns, depth, RoundUpTo(CeilOfRatio(rows, down), grain), width, depth};
+    if (integers_ != nullptr) return PiecesOfTiles(problem_, integers_->columns, integers_->rows, parallel);
+    if (tiles_ != nullptr) return PiecesOfTiles(problem_, tiles_->columns, /*grain=*/1, parallel);
+    return PanelsOfColumns(problem_, parallel);
   }
 
   // Numbers of working memory for a piece of few rows: none where sums and source are used where they are.
