@@ -12,7 +12,18 @@ namespace {
 
 // e to the power of less is 0 in f32.
 constexpr float kVanishing = 104.0f;
-constexpr int64_t kAtOnce = 8;
+// Keys that are looked at together: of a mask a line of the cache, then fewer, down to the first one that is shown.
+constexpr int64_t kLine = 64, kWord = 8;
+constexpr int64_t kStepsOfKeys[] = {kLine, kWord, 1};
+
+bool IsZeroLine(const char* first) {
+  typedef uint64_t Vector __attribute__((vector_size(16)));
+  Vector vectors[4];
+  static_assert(sizeof(vectors) == kLine);
+  std::memcpy(vectors, first, sizeof(vectors));
+  const Vector any = (vectors[0] | vectors[1]) | (vectors[2] | vectors[3]);
+  return (any[0] | any[1]) == 0;
+}
 
 // Whether a mask is false in all of these elements, or all of these addends absorb every score.
 bool AreHidden(const Matrix& operand, const char* first, int64_t count) {
@@ -20,11 +31,12 @@ bool AreHidden(const Matrix& operand, const char* first, int64_t count) {
   bool are = true;
   switch (operand.type) {
     case ElementType::kPred:
-      if (step == 1 && count == kAtOnce) {
-        uint64_t eight;
-        static_assert(sizeof(eight) == kAtOnce);
-        std::memcpy(&eight, first, sizeof(eight));
-        return eight == 0;
+      if (step == 1 && count == kLine) return IsZeroLine(first);
+      if (step == 1 && count == kWord) {
+        uint64_t word;
+        static_assert(sizeof(word) == kWord);
+        std::memcpy(&word, first, sizeof(word));
+        return word == 0;
       }
       for (int64_t j = 0; j < count; ++j) are &= first[j * step] == 0;
       return are;
@@ -50,10 +62,14 @@ KeyRange ShownRange(const Matrix& operand, int64_t rows, const KeyRange& range) 
       return AreHidden(operand, row + key * operand.column_bytes, count);
     };
     int64_t begin = range.begin, end = range.end;
-    while (begin + kAtOnce <= shown.begin && are_hidden(begin, kAtOnce)) begin += kAtOnce;
-    while (begin < shown.begin && are_hidden(begin, 1)) ++begin;
-    while (end - kAtOnce >= shown.end && are_hidden(end - kAtOnce, kAtOnce)) end -= kAtOnce;
-    while (end > shown.end && are_hidden(end - 1, 1)) --end;
+    for (const int64_t step : kStepsOfKeys) {
+      while (begin + step <= shown.begin && are_hidden(begin, step)) begin += step;
+    }
+    if (begin == range.end) continue;
+    const int64_t least = std::max(begin, shown.end);
+    for (const int64_t step : kStepsOfKeys) {
+      while (end - step >= least && are_hidden(end - step, step)) end -= step;
+    }
     shown = {std::min(shown.begin, begin), std::max(shown.end, end)};
   }
   return shown;
