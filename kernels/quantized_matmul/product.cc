@@ -160,7 +160,8 @@ class QuantizedMatmul final : public Routine {
       }
     };
     const auto* weights = static_cast<const char*>(buffers.operands[1]);
-    const Pieces pieces = split.has_value() ? PanelsOfPackedColumns(problem_, packed_bytes(), parallel) : PiecesFor(parallel);
+    const Pieces pieces =
+        split.has_value() ? PanelsOfPackedColumns(problem_, packed_bytes(), parallel) : PiecesFor(parallel);
     const int64_t parts = pieces.parts();
     const std::unique_ptr<float[]> sums_of_parts(parts > 1 ? new float[static_cast<size_t>(parts * sums.rows * columns)]
                                                            : nullptr);

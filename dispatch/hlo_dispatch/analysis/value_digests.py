@@ -28,7 +28,7 @@ _UNCHANGED = frozenset(("bitcast", "copy", "reshape"))
 
 
 @dataclass(frozen=True)
-class _Value:
+class _ArrayDigest:
     """Digest of an array."""
 
     canonical: bytes
@@ -36,7 +36,7 @@ class _Value:
     shape: Shape
 
 
-Digest = _Value | tuple["Digest", ...]
+Digest = _ArrayDigest | tuple["Digest", ...]
 """Of an array, or for a tuple its elements' digests."""
 
 
@@ -84,7 +84,7 @@ class ValueDigests:
         if canonical is None:
             called = (self._of_computation(number, None) for number in instruction.called_computation_ids[:])
             canonical = _hashed(self._content(computation, instruction), *map(_joined, operands), *map(_joined, called))
-        return _Value(canonical, shape)
+        return _ArrayDigest(canonical, shape)
 
     def _of_computation(self, identifier: int, operands: list[Digest] | None) -> Digest:
         """Digest of a computation's result; `operands`: of its parameters, None where they are any."""
@@ -105,7 +105,7 @@ class ValueDigests:
         self, computation: int, instruction: InstructionProto, shape: Shape, operands: list[Digest]
     ) -> bytes | None:
         """The canonical digest of an instruction that has one."""
-        arrays = [operand for operand in operands if isinstance(operand, _Value)]
+        arrays = [operand for operand in operands if isinstance(operand, _ArrayDigest)]
         if len(arrays) < len(operands) or not shape.is_array:
             return None
         if instruction.opcode in _UNCHANGED:
@@ -130,9 +130,9 @@ class ValueDigests:
         return self._contents[key]
 
 
-def _parameter(instruction: InstructionProto, *names: bytes) -> _Value:
+def _parameter(instruction: InstructionProto, *names: bytes) -> _ArrayDigest:
     shape = shape_of(instruction.shape)
-    return _Value(_hashed(*names, str(shape).encode()), shape)
+    return _ArrayDigest(_hashed(*names, str(shape).encode()), shape)
 
 
 def _is_unchanged(opcode: str, before: Shape, after: Shape) -> bool:
@@ -166,7 +166,7 @@ def _whole_content(instruction: InstructionProto) -> bytes:
 
 
 def _joined(digest: Digest) -> bytes:
-    if isinstance(digest, _Value):
+    if isinstance(digest, _ArrayDigest):
         return _hashed(digest.canonical, str(digest.shape).encode())
     return _hashed(b"tuple", *map(_joined, digest))
 
