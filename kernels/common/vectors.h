@@ -177,9 +177,28 @@ HLO_DISPATCH_INLINE Vector Tanh(Vector x) {
 
 // Whether a comparison of vectors is true in any lane.
 HLO_DISPATCH_INLINE bool HasAny(Bits compared) {
-  int32_t any = 0;
-  for (int i = 0; i < kLanes; ++i) any |= compared[i];
-  return any != 0;
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask(reinterpret_cast<__m512i>(compared), reinterpret_cast<__m512i>(compared)) != 0;
+#elif defined(__AVX2__)
+  return !_mm256_testz_si256(reinterpret_cast<__m256i>(compared), reinterpret_cast<__m256i>(compared));
+#else
+  return _mm_movemask_epi8(reinterpret_cast<__m128i>(compared)) != 0;
+#endif
+}
+
+// A bit for each lane of a comparison of numbers of so many bytes, 4 or 8.
+template <int kBytes, typename V>
+HLO_DISPATCH_INLINE uint32_t LanesOf(V compared) {
+#if defined(__AVX512F__)
+  const auto all = reinterpret_cast<__m512i>(compared);
+  return kBytes == 8 ? _mm512_test_epi64_mask(all, all) : _mm512_test_epi32_mask(all, all);
+#elif defined(__AVX2__)
+  return static_cast<uint32_t>(kBytes == 8 ? _mm256_movemask_pd(reinterpret_cast<__m256d>(compared))
+                                           : _mm256_movemask_ps(reinterpret_cast<__m256>(compared)));
+#else
+  return static_cast<uint32_t>(kBytes == 8 ? _mm_movemask_pd(reinterpret_cast<__m128d>(compared))
+                                           : _mm_movemask_ps(reinterpret_cast<__m128>(compared)));
+#endif
 }
 
 HLO_DISPATCH_INLINE float FromBits(uint32_t bits) {

@@ -91,20 +91,6 @@ HLO_DISPATCH_INLINE V BetterOf(V a, V b) {
 #endif
 }
 
-#ifndef __AVX512F__
-// A bit for each lane of a comparison.
-template <typename T, typename V>
-HLO_DISPATCH_INLINE uint32_t SignsOf(V compared) {
-#ifdef __AVX2__
-  return static_cast<uint32_t>(sizeof(T) == 8 ? _mm256_movemask_pd(reinterpret_cast<__m256d>(compared))
-                                              : _mm256_movemask_ps(reinterpret_cast<__m256>(compared)));
-#else
-  return static_cast<uint32_t>(sizeof(T) == 8 ? _mm_movemask_pd(reinterpret_cast<__m128d>(compared))
-                                              : _mm_movemask_ps(reinterpret_cast<__m128>(compared)));
-#endif
-}
-#endif
-
 // A bit for each lane in which the numbers are equal.
 template <typename T, typename V>
 HLO_DISPATCH_INLINE uint32_t LanesEqual(V a, V b) {
@@ -116,7 +102,7 @@ HLO_DISPATCH_INLINE uint32_t LanesEqual(V a, V b) {
   else
     return _mm512_cmpeq_epi32_mask(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
 #else
-  return SignsOf<T>(a == b);
+  return LanesOf<sizeof(T)>(a == b);
 #endif
 }
 
@@ -129,7 +115,7 @@ HLO_DISPATCH_INLINE uint32_t LanesUnordered(V a, V b) {
   else if constexpr (std::is_same_v<T, double>)
     return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_UNORD_Q);
 #else
-  if constexpr (kHasNan<T>) return SignsOf<T>((a != a) | (b != b));
+  if constexpr (kHasNan<T>) return LanesOf<sizeof(T)>((a != a) | (b != b));
 #endif
   return 0;
 }
@@ -150,7 +136,7 @@ struct Unordered {
   HLO_DISPATCH_INLINE void Add(V a, V b) {
     if constexpr (kHasNan<T>) lanes |= reinterpret_cast<Bits>(a != a) | reinterpret_cast<Bits>(b != b);
   }
-  HLO_DISPATCH_INLINE bool Any() const { return SignsOf<float>(lanes) != 0; }
+  HLO_DISPATCH_INLINE bool Any() const { return HasAny(lanes); }
 #endif
 };
 

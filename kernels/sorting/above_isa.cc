@@ -23,14 +23,16 @@ int64_t FirstAbove(const Unsigned* numbers, int64_t begin, int64_t count, Signed
   constexpr int lanes = kVectorBytes / sizeof(Signed);
   const auto above = [&](int64_t i) __attribute__((always_inline)) {
     const Value bits = *reinterpret_cast<const InMemory*>(numbers + i);
-    return reinterpret_cast<Bits>(Ordered<Value, Signed>(bits) > bound);
+    return Ordered<Value, Signed>(bits) > bound;
   };
   for (; begin + kVectors * lanes <= count; begin += kVectors * lanes) {
-    Bits any{};
-    for (int i = 0; i < kVectors; ++i) any |= above(begin + i * lanes);
-    if (HasAny(any)) break;
+    auto any = above(begin);
+    for (int i = 1; i < kVectors; ++i) any |= above(begin + i * lanes);
+    if (HasAny(reinterpret_cast<Bits>(any))) break;
   }
-  while (begin + lanes <= count && !HasAny(above(begin))) begin += lanes;
+  for (; begin + lanes <= count; begin += lanes) {
+    if (const uint32_t found = LanesOf<sizeof(Signed)>(above(begin))) return begin + __builtin_ctz(found);
+  }
   while (begin < count && Ordered<Signed, Signed>(static_cast<Signed>(numbers[begin])) <= bound) ++begin;
   return begin;
 }
