@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hlo_dispatch
 from side_by_side import run_both
 
 RNG = np.random.default_rng(5)
@@ -189,3 +190,10 @@ def test_numbers_below_the_first_one_to_compare() -> None:
 
     found = run_both(place_of_largest, jnp.asarray([[-np.inf, lowest, -np.inf]] * 3000, "float32"))
     np.testing.assert_array_equal(found.dispatched, found.stock)
+
+
+@pytest.mark.parametrize(("dims", "calls"), [((1, 9000, 1), 1), ((100, 100), 1), ((9000, 10), 0), ((5, 170), 0)])
+def test_the_heuristic_takes_long_rows(dims: tuple[int, ...], calls: int) -> None:
+    with hlo_dispatch.enabled(policy="heuristic"):
+        report = hlo_dispatch.explain(lambda x: jnp.argmax(x, 1), rows(*dims))
+    assert len(report.dispatched) == calls

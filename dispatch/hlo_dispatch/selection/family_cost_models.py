@@ -33,6 +33,12 @@ from hlo_dispatch.selection.linear_algebra_cost_model import by_expected_speed, 
 FEWEST_IN_A_STEP = 1 << 18
 # XLA sums up so many elements in some ten microseconds, as many as a call and waking threads take; an estimate.
 SMALLEST_GROUP_NORM = 1 << 15
+# XLA compares numbers and their places one after another, the kernel by vectors. Two cores of an AMD EPYC, jax
+# 0.12.0.1, stock and kernel: 0.84 and 0.06 ms for 4,096 rows of 100, 0.56 and 0.01 ms for one of 128,256, but 0.09 and
+# 0.45 ms for 40,000 rows of 10.
+ARGMAX_KERNEL = "own.argmax"
+SHORTEST_COMPARED_ROW = 64
+FEWEST_COMPARED = 1 << 13
 
 
 class CostModel:
@@ -78,9 +84,15 @@ class AnchorCostModel(CostModel):
 
 class _PatternCostModel(CostModel):
     def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
-        """A user's pattern is dispatched without a measurement; a shipped one is not."""
+        """A user's pattern is dispatched without a measurement; of the shipped ones only argmax and argmin are."""
         if isinstance(match.entry, Pattern) and match.entry.is_user_defined:
             return True, f"the pattern {match.name} of your table requests it"
+        if match.kernel == ARGMAX_KERNEL:
+            elements = match.operands["src"].node.shape.elements
+            row = elements // match.output.shape.elements
+            if elements < FEWEST_COMPARED or row < SHORTEST_COMPARED_ROW:
+                return False, f"{elements:,} numbers in rows of {row:,} are too few for a gain"
+            return True, "XLA compares numbers and their places one after another; the kernel compares vectors"
         return super().is_worth_calling(match, implementation, machine)
 
 
