@@ -38,40 +38,40 @@ def _jax(peer: str, job: Job, options: dict[str, int], policy: str, said: dict[s
     hlo_dispatch.uninstall()
     jax.config.update("jax_enable_compilation_cache", False)
     function, arguments = in_jax.build(job.model, job.dtype, job.batch, options)
-    arguments, weights = jax.device_put(arguments), in_jax.leading_weights(job.model)
+    arguments, count = jax.device_put(arguments), in_jax.leading_weights(job.model)
+    weights, inputs = arguments[:count], _copies(partial(jax.tree.map, jax.numpy.array), arguments[count:])
 
     def compile() -> Call:
         if peer in OURS:
             hlo_dispatch.install(policy=policy)
         if peer == "ours-frozen":
-            frozen = hlo_dispatch.freeze(function, *arguments[:weights])
-            jax.block_until_ready(frozen(*arguments[weights:]))
+            frozen = hlo_dispatch.freeze(function, *weights)
+            jax.block_until_ready(frozen(*next(inputs)))
             said.update(_said([program.dispatched for program in frozen.report.programs]))
             said["note"] = "compiling prepares the weights, and runs once"
-            inputs = _copies(partial(jax.tree.map, jax.numpy.array), arguments[weights:])
             return lambda: jax.block_until_ready(frozen(*next(inputs)))
         if peer == "ours-auto":
-            return _automatic(function, arguments, weights, said)
+            return _automatic(function, weights, inputs, said)
         compiled = jax.jit(function).lower(*arguments).compile()
         if peer == "ours":
             said.update(_said(hlo_dispatch.reports()))
-        inputs = _copies(partial(jax.tree.map, jax.numpy.array), arguments[weights:])
-        return lambda: jax.block_until_ready(compiled(*arguments[:weights], *next(inputs)))
+        return lambda: jax.block_until_ready(compiled(*weights, *next(inputs)))
 
     return compile
 
 
-def _automatic(function: Callable[..., Any], arguments: Any, weights: int, said: dict[str, Any]) -> Call:
+def _automatic(
+    function: Callable[..., Any], weights: Sequence[Any], inputs: Iterator[list[Any]], said: dict[str, Any]
+) -> Call:
     """Calls of `hlo_dispatch.jit`, after its trial."""
     import jax
 
     import hlo_dispatch
 
     jitted = hlo_dispatch.jit(function)
-    inputs = _copies(partial(jax.tree.map, jax.numpy.array), arguments[weights:])
 
     def call() -> Any:
-        return jax.block_until_ready(jitted(*arguments[:weights], *next(inputs)))
+        return jax.block_until_ready(jitted(*weights, *next(inputs)))
 
     end = time.monotonic() + _LONGEST_TRIAL
     call()

@@ -7,12 +7,13 @@ namespace hlo_dispatch {
 
 namespace {
 
-// What lies between most calls of a token: whoever waits longer takes the processor's time and seldom meets a call.
+// As long as a token's program takes between most of its calls. Longer waits cost processor time, and few of them end
+// with a call. Measured on one processor.
 constexpr std::chrono::microseconds kLongest(20);
 // Tasks that others have scheduled on the pool, XLA's too, wait no longer than this for calls that come one after the
 // other.
 constexpr std::chrono::milliseconds kStay(1);
-// So many more that waited in vain than not, and none waits any more but each kTrial-th.
+// The score's bound: after so many more failed waits than successful ones only each kTrial-th helper waits.
 constexpr int64_t kMaxScore = 16;
 constexpr int64_t kTrial = 32;
 
