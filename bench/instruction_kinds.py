@@ -39,6 +39,7 @@ _KERNELS = {
     "cumulative_minimum": REST,
     "cumulative_product": REST,
     "cumulative_sum": REST,
+    "gathered_sums": REST,
     "group_norm": NORMS,
     "layer_norm": NORMS,
     "pack": COPIES,

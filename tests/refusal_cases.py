@@ -37,7 +37,7 @@ def table() -> Table:
     return load_tables()
 
 
-_BEGINS_MUCH = ("reduce-window", "scatter", "while")
+_BEGINS_MUCH = ("gather", "reduce-window", "scatter", "while")
 """Opcodes of routines' first instructions, of which most are no routine's."""
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -46,7 +46,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "routine": tuple(routine.name for routine in table().routines if routine.opcode not in _BEGINS_MUCH),
     "cumulative routine": tuple(routine.name for routine in table().routines if routine.opcode == "reduce-window"),
     "search routine": tuple(routine.name for routine in table().routines if routine.opcode == "while"),
-    "sparse routine": tuple(routine.name for routine in table().routines if routine.opcode == "scatter"),
+    "sparse routine": tuple(r.name for r in table().routines if r.opcode in ("gather", "scatter")),
     "attention": tuple(attention.name for attention in table().attentions),
     "recurrent layer": tuple(recurrent.name for recurrent in table().recurrents),
     "group norm": tuple(norm.name for norm in table().group_norms),
@@ -260,7 +260,7 @@ def _all(code: str, **other: str) -> dict[str, str]:
 
 
 _NO_TREE = {"cumulative routine": UNREPORTED, "search routine": UNREPORTED, "sparse routine": UNREPORTED}
-"""Nobody expects of any reduce-window that it begins a tree of them, nor of any scatter that it adds up products."""
+"""Nobody expects of any reduce-window that it begins a tree, nor of any gather or scatter that it adds up rows."""
 
 _OF_LOOPS = ("search routine",)
 """Whose region, a loop, has no dimensions of its own."""

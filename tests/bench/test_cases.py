@@ -30,8 +30,8 @@ SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum"
 def table_entries() -> set[str]:
     binaries = {binary.name for binary in TABLE.binaries.values()}
     # jnp.linalg.qr calls it together with qr. A sparse matrix's operands are those of several types (bench.public), and
-    # `bench everyday` times the rest among counting and sampling.
-    others = {"bincount", "householder_product", "searchsorted", "sparse_product", "threefry2x32"}
+    # `bench everyday` times the rest among counting, indexing and sampling.
+    others = {"bincount", "gathered_sums", "householder_product", "searchsorted", "sparse_product", "threefry2x32"}
     routines = {routine.name for routine in TABLE.routines} - others
     return (
         ACTIVATIONS

@@ -13,6 +13,7 @@ import family_attention
 import family_concat
 import family_counting
 import family_cumulative
+import family_gathered_sums
 import family_gemm
 import family_group_norm
 import family_narrow_product
@@ -35,7 +36,8 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 }
 _PAIRS: dict[str, Callable] = {
     "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
-    "own.bincount": family_counting.counts, "own.group_norm": family_group_norm.pairs,
+    "own.bincount": family_counting.counts, "own.gathered_sums": family_gathered_sums.pairs,
+    "own.group_norm": family_group_norm.pairs,
     "own.pack": family_narrow_product.pack_pairs, "own.searchsorted": family_counting.places,
     "own.sort": family_sort.pairs,
     "own.sort_with_places": family_sort.pairs, "own.sparse_product": family_sparse_product.pairs,

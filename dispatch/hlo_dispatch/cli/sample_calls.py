@@ -158,6 +158,15 @@ def _entries(dtype: str) -> dict[str, Any]:
     return {"type": dtype} | vector | whole | dense
 
 
+def _bags(dtype: str) -> dict[str, Any]:
+    """Means of 64 rows of a table."""
+    described = {f"indices_{key}": value for key, value in _rows([100, 64]).items()}
+    described |= {f"{role}_{key}": value for role, dims in (("src", [1000, 256]), ("dst", [100, 256]))
+                  for key, value in _rows(dims).items()}  # fmt: skip
+    options = {"indices_offset": 0, "indices_elements": 6400, "wrap": 1, "mean": 1, "outside": 0}
+    return {"type": dtype, "dst_type": dtype} | described | options
+
+
 def _counts(dtype: str) -> dict[str, Any]:
     """A histogram of an array's indices."""
     vector = {"indices_dims": [100_000], "indices_strides": [1], "indices_offset": 0, "indices_elements": 100_000}
@@ -263,6 +272,7 @@ SAMPLES = (
     Sample(("f32", "f64"), _lines),
     Sample(("f32", "f64"), _entries),
     Sample(("f32", "f64"), _counts),
+    Sample(("f32", "f64", "bf16"), _bags),
     Sample(("f32", "f64"), _searches),
     Sample(("u32",), _words),
     Sample(_LOW, _prepacked_products("onednn.matmul")),

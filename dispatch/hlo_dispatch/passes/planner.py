@@ -96,8 +96,8 @@ class Planner:
             is_small: none of its arrays has many elements.
         """
         starting = MAY_BE_ANCHORS | self.routines.opcodes | self.elementwise.opcodes
-        if is_small:  # a loop is a routine over many elements, or nothing but its body
-            starting = MAY_BE_ANCHORS | (self.routines.opcodes - {"while"}) | SLOW_OPCODES
+        if is_small:  # a loop is a routine over many elements, or nothing but its body; as a gather of rows is
+            starting = MAY_BE_ANCHORS | (self.routines.opcodes - {"gather", "while"}) | SLOW_OPCODES
         return not opcodes.isdisjoint(starting) or self.patterns.may_match(opcodes)
 
     def plan(

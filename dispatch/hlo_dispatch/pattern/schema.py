@@ -162,7 +162,7 @@ class PatternEntry(_Entry):
 
 class RoutineEntry(_Entry):
     formula: Text = Field(description="what it computes, for people")
-    opcode: Literal["custom-call", "dot", "fft", "reduce-window", "scatter", "sort", "while"] = Field(
+    opcode: Literal["custom-call", "dot", "fft", "gather", "reduce-window", "scatter", "sort", "while"] = Field(
         "custom-call", description="the HLO opcode"
     )
     targets: dict[Text, Text] = Field({}, description="per element type: the custom-call's target as JAX writes it")

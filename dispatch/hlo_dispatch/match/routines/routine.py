@@ -23,6 +23,7 @@ from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.match.routines.bincount import find_bincount, match_of_bincount
 from hlo_dispatch.match.routines.cumulative import find_cumulative, match_of_cumulative
+from hlo_dispatch.match.routines.gathered_sums import find_gathered_sums, match_of_gathered_sums
 from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import match_of_call
 from hlo_dispatch.match.routines.search import find_search, match_of_search
@@ -33,7 +34,7 @@ from hlo_dispatch.match.routines.top_k import largest_of_sorted
 from hlo_dispatch.pattern import Routine, Table
 
 _MAX_SOURCES = 64
-_BEGINS_MUCH = frozenset(("call", "reduce-window", "scatter", "while"))
+_BEGINS_MUCH = frozenset(("call", "gather", "reduce-window", "scatter", "while"))
 """Opcodes of routines' instructions, of which most are no routine's; a small call may be all of a loop."""
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
@@ -85,9 +86,13 @@ class RoutineFinder:
         return largest_of_sorted(node, graph, self._top_k)
 
     def _region_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
-        """What begins at a reduce-window, ends at a scatter, or is a loop: its result, and the match or the refusal."""
+        """What begins at a reduce-window or a gather, ends at a scatter, or is a loop: its result, and the match or the
+        refusal.
+        """
         if node.opcode == "reduce-window":
             return self._cumulative_at(node, graph)
+        if node.opcode == "gather":
+            return self._gather_at(node, graph)
         found = self._scatter_at(node, graph) if node.opcode == "scatter" else self._loop_at(node, graph)
         return None if found is None else (node, found)
 
@@ -99,6 +104,15 @@ class RoutineFinder:
             return None
         refusal = _unsupported_size(found.result, (found.source.node.shape, found.result.shape))
         return found.result, match_of_cumulative(found, routine) if refusal is None else refusal
+
+    def _gather_at(self, node: Node, graph: FlatGraph) -> tuple[Node, Match | Refusal] | None:
+        """The sums of gathered rows: their result, and the match or the refusal."""
+        routine = self._regions.get("gathered_sums")
+        found = None if routine is None else find_gathered_sums(node, graph)
+        if routine is None or found is None or found.gathered.source.element_type not in routine.numerics:
+            return None
+        refusal = _unsupported_size(found.result, (found.result.shape, *(operand.shape for operand in node.operands)))
+        return found.result, match_of_gathered_sums(found, routine) if refusal is None else refusal
 
     def _scatter_at(self, node: Node, graph: FlatGraph) -> Match | Refusal | None:
         """The product of a sparse matrix whose rows a scatter adds up, or what it counts."""

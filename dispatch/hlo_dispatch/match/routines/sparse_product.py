@@ -9,13 +9,21 @@ index goes through on its way (indices below 0 count from the end) is recognized
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_LAYOUTS, PEEL_SHAPES, PEEL_SLICES, peel_node
+from hlo_dispatch.analysis.peeling import (
+    PEEL_BITCASTS,
+    PEEL_LAYOUTS,
+    PEEL_SHAPES,
+    PEEL_SLICES,
+    is_widening,
+    peel_node,
+)
 from hlo_dispatch.analysis.scalar_constants import apply, scalar_constant
 from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.ir.opcode import ELEMENTWISE
@@ -38,6 +46,16 @@ class Indices(NamedTuple):
     """Whether those below 0 count from the end."""
     clips: bool = False
     """Whether they are 0."""
+
+
+class GatheredRows(NamedTuple):
+    """Rows of a matrix that a gather reads."""
+
+    source: View
+    indices: Indices
+    outside: int
+    """What there is instead of rows outside."""
+    gather: Node
 
 
 class SparseProduct(NamedTuple):
@@ -98,10 +116,10 @@ def find_sparse_product(scatter: Node, graph: FlatGraph) -> SparseProduct | None
         return None
     for factor, gathered in (product.operands, product.operands[::-1]):
         values = _values(factor, product)
-        found = _gathered(gathered, product)
+        found = read_gathered(gathered, product.shape.elements)
         if values is None or found is None:
             continue
-        source, columns, outside = found
+        source, columns, outside, _ = found
         rows = read_indices(indices, size)
         entries = values.sizes[0]
         sizes = [view.sizes for view in (*((rows.view,) if rows is not None else ()), columns.view)]
@@ -134,43 +152,62 @@ def _adds_rows(scatter: Node) -> bool:
     )
 
 
-def _gathered(node: Node, product: Node) -> tuple[View, Indices, int] | None:
-    """The source, its rows' indices, and what there is instead of rows outside; None: no rows are gathered."""
-    outside, node = _NEAREST, peel_node(node, PEEL_SHAPES)
+def read_gathered(node: Node, elements: int, *, may_widen: bool = False) -> GatheredRows | None:
+    """The gathered rows, so many elements; None: no rows are gathered.
+
+    Args:
+        may_widen: whether rows of bf16 may be f32 on their way.
+    """
+    types: set[str] = set()
+
+    def peeled(node: Node) -> Node:
+        while node.opcode in PEEL_SHAPES or (may_widen and node.opcode == "convert"):
+            types.add(node.shape.element_type)
+            node = node.operands[0]
+        types.add(node.shape.element_type)
+        return node
+
+    outside, node = _NEAREST, peeled(node)
     mask: Node | None = None
     if node.opcode == "select":
-        mask, node, other = (peel_node(operand, PEEL_SHAPES) for operand in node.operands)
-        filling = scalar_constant(other)
+        mask, filling = peel_node(node.operands[0], PEEL_SHAPES), scalar_constant(node.operands[2])
         if filling is None or not (filling == 0 or np.isnan(filling)):
             return None
-        outside = _NAN if np.isnan(filling) else _ZERO
-    if node.opcode != "gather" or not _gathers_rows(node) or node.shape.elements != product.shape.elements:
+        outside, node = _NAN if np.isnan(filling) else _ZERO, peeled(node.operands[1])
+    if node.opcode != "gather" or not _gathers_rows(node) or node.shape.elements != elements:
         return None
     source, start = node.operands
-    columns = read_indices(start, source.shape.dimensions[0])
-    if columns is None or (mask is not None and not _is_inside(mask, start, source.shape.dimensions[0])):
+    source = source.operands[0] if may_widen and is_widening(source) else source
+    kind = source.shape.element_type
+    if not is_row_major(source.shape) or not types <= ({"f32", kind} if kind == "bf16" else {kind}):
         return None
-    return full_view(source), columns, outside
+    columns = read_indices(start, source.shape.dimensions[0])
+    if mask is not None and (columns is None or not _is_inside(mask, start, source.shape.dimensions[0])):
+        return None
+    if columns is None:
+        if not is_row_major(start.shape):
+            return None
+        columns = Indices(View(start, ((start.shape.elements, 1),)), wraps=False)
+    return GatheredRows(full_view(source), columns, outside, node)
 
 
 def _gathers_rows(gather: Node) -> bool:
-    """Whether whole rows of a matrix are gathered, the first dimension of the result counting them."""
+    """Whether whole rows of a matrix are gathered, one behind the other in the order of their indices."""
     source, start = (operand.shape for operand in gather.operands)
     numbers = gather.proto.gather_dimension_numbers
     if len(source.dimensions) != 2 or start.element_type != "s32":
         return False
     if not all(map(is_row_major, (source, gather.shape))):
         return False
-    offsets = list(range(1, len(gather.shape.dimensions)))
-    collapsed = [] if len(offsets) == 2 else [0]
+    offsets, rank = list(numbers.offset_dims), len(gather.shape.dimensions)
+    vector = start.dimensions[numbers.index_vector_dim :]
     return (
         not numbers.operand_batching_dims
         and list(numbers.start_index_map) == [0]
-        and list(numbers.offset_dims) == offsets
-        and list(numbers.collapsed_slice_dims) == collapsed
+        and offsets == list(range(rank - len(offsets), rank))
+        and list(numbers.collapsed_slice_dims) == ([] if len(offsets) == 2 else [0])
         and list(gather.proto.gather_slice_sizes) == [1, source.dimensions[1]]
-        and gather.shape.dimensions[0] == start.elements
-        and count_entries(start.dimensions, numbers.index_vector_dim)
+        and vector in ((), (1,))
     )
 
 
@@ -242,9 +279,13 @@ def _is_inside(mask: Node, start: Node, size: int) -> bool:
     entries = start.shape.elements
     if mask.opcode == "broadcast":
         named = list(mask.proto.dimensions[:])
-        if named[:1] != [0] or mask.operands[0].shape.elements != entries or mask.shape.dimensions[0] != entries:
+        leading = [number for number, size in enumerate(mask.shape.dimensions) if size > 1 and number in named]
+        counted = math.prod(mask.shape.dimensions[: leading[-1] + 1]) if leading else 1
+        if named != sorted(named) or mask.operands[0].shape.elements != entries or counted != entries:
             return False
         mask = mask.operands[0]
+        if not is_row_major(mask.shape):
+            return False
     source = _source_of(start)
     samples = _samples(size)
     if source is None or mask.shape.elements != entries or _source_of(mask) is not source:
