@@ -1,6 +1,8 @@
 """What an installed wheel must do, tried with the Python of its environment in an empty folder.
 
-python .ci/try_wheel.py README.md
+python .ci/try_wheel.py README.md [--host]
+
+With --host: JAX on the PJRT plugin, whose runtime has been installed beside it.
 """
 
 from __future__ import annotations
@@ -127,6 +129,24 @@ def plugin() -> str:
     return python(PLUGIN)
 
 
+ON_PLUGIN = """
+import ctypes, sys, numpy
+y = numpy.asarray(jax.jit(f)(x / 256))
+assert numpy.allclose(y, numpy.tanh(1 / 256)), y
+assert "hlo-dispatch" in jax.devices()[0].client.platform_version
+library = ctypes.CDLL(sys.argv[1])
+library.hlo_dispatch_pjrt_failure.restype = ctypes.c_char_p
+assert library.hlo_dispatch_pjrt_count(b"dispatched") >= 1, library.hlo_dispatch_pjrt_failure()
+"""
+
+
+def on_plugin() -> str:
+    """JAX on the PJRT plugin, which finds runtime and interpreter in its own environment."""
+    path = paths()["pjrt_plugin"]
+    here = {"JAX_PLATFORMS": "hd", "PJRT_NAMES_AND_LIBRARY_PATHS": f"hd:{path}", "HLO_DISPATCH_POLICY": "always"}
+    return run(sys.executable, "-c", BEFORE + ON_PLUGIN, path, **here)
+
+
 def saved() -> str:
     """A frozen program, saved by one process and loaded by another, with none of the packages that models come from."""
     python(SAVE)
@@ -143,10 +163,13 @@ def main() -> None:
         "StableHLO": stablehlo,
         "C": host,
         "PJRT": plugin,
+        "saved program": saved,
     }
+    if "--host" in sys.argv:
+        steps = {"JAX on the plugin": on_plugin}
     with tempfile.TemporaryDirectory(prefix="hlo_dispatch_try_") as folder:
         os.chdir(folder)
-        for name, step in (steps | {"saved program": saved}).items():
+        for name, step in steps.items():
             start = time.perf_counter()
             said = step().strip()
             print(f"   {name}: {time.perf_counter() - start:.1f} s {said}".rstrip(), flush=True)

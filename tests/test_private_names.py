@@ -31,6 +31,7 @@ READ = {
     "freezing/test_signatures.py": {"_programs"},
     "kernels/test_kernel_quantized_matmul.py": {"_append"},
     "pattern/test_pattern_load.py": {"_load"},
+    "pjrt/diffusion_worker.py": {"_generate"},  # of diffusers
     "pjrt/host_worker.py": {"_exit"},  # Python's
     "selection/measured_programs.py": {"_given_up", "_knowledge"},
     "selection/test_deadline.py": {"_given_up"},

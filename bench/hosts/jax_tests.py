@@ -24,7 +24,7 @@ SAMPLE = """
 import os
 
 def pytest_collection_modifyitems(items):
-    items[:] = items[:: int(os.environ["SAMPLE_EVERY"])]
+    items[:] = items[int(os.environ["SAMPLE_FIRST"]) :: int(os.environ["SAMPLE_EVERY"])]
 """
 
 
@@ -50,12 +50,14 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--runtime", required=True, type=Path)
     parser.add_argument("--every", type=int, default=1, help="every which test runs")
+    parser.add_argument("--first", type=int, default=0, help="number of the first one, below --every: other samples")
     parser.add_argument("--cases", type=int, default=10, help="cases of each test that JAX generates")
     parser.add_argument("--file", action="append", choices=FILES)
     options = parser.parse_args()
     variables = {
         "JAX_NUM_GENERATED_CASES": str(options.cases),
         "SAMPLE_EVERY": str(options.every),
+        "SAMPLE_FIRST": str(options.first),
         "HLO_DISPATCH_PJRT_RUNTIME": str(options.runtime),
         "HLO_DISPATCH_PYTHON": os.environ.get("HLO_DISPATCH_PYTHON", sys.executable),
         "HLO_DISPATCH_POLICY": os.environ.get("HLO_DISPATCH_POLICY", "always"),
@@ -72,6 +74,8 @@ def main() -> None:
         lost = [test for test, how in found["runtime"].items() if how == "passed" != found["plugin"].get(test)]
         for test in lost:
             print(f"  passes on the runtime alone: {test}")
+        for test in (test for test, how in found["plugin"].items() if how in ("failure", "error")):
+            print(f"  fails on the plugin: {test}")
 
 
 if __name__ == "__main__":

@@ -1,31 +1,39 @@
-"""Milliseconds and differences of one model in hosts that speak PJRT, against JAX with the pass and without it."""
+"""Milliseconds and differences of models in hosts that speak PJRT, against JAX with the pass and without it.
+
+    python -m bench.hosts.models resnet50 mobilenetv2 bert-layer --runtime /path/of/plugin.so [--runtime ...]
+
+For each model there are processes that run in turns: JAX's; for each runtime one with clients of it alone and of the
+plugin above it, by our client and, where it is installed, by pypjrt; and the example in C++, which runs the module that
+the runtime optimized, and that module rewritten. A time is that of a program until its result is ready; what copies it
+to the host is not the program's. All clients have one device.
+"""
 
 # pyright: basic, reportArgumentType=false
 from __future__ import annotations
 
 import argparse
-import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
-import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from hlo_dispatch import kernels
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.hosts.turns import HostProcess, answer_turns, table
 from hlo_dispatch.demo.models import find
-from hlo_dispatch.demo.timing import interleaved
 
 MODELS = ("resnet50", "mobilenetv2", "bert-layer")
-COMPILES = 3
+COMPILES = 4
 """Compiles before a program is timed: each measures what the one before had no time for."""
+REFERENCE = "JAX, dispatched"
 
 
-def export(folder: Path, name: str, options: dict[str, int], runs: int) -> None:
-    """Write the program, its operands, JAX's result, and JAX's times with the pass and without it."""
+def in_jax(folder: Path, name: str, options: dict[str, int], runs: int) -> None:
+    """Write the program, its operands and JAX's result; then run it with the pass and without it."""
     import jax
 
     import hlo_dispatch
@@ -52,112 +60,141 @@ def export(folder: Path, name: str, options: dict[str, int], runs: int) -> None:
     with hlo_dispatch.enabled():
         for _ in range(COMPILES):
             dispatched = lowered().compile()
+    calls = str(dispatched.as_text()).count('custom_call_target="hlo_dispatch.')
     programs = {
-        "JAX": lambda: np.asarray(stock(*values)),
-        "JAX, dispatched": lambda: np.asarray(dispatched(*values)),
+        "JAX": lambda: stock(*values).block_until_ready(),
+        REFERENCE: lambda: dispatched(*values).block_until_ready(),
     }
-    print_found(milliseconds(programs, runs) | {"JAX, difference": difference(folder, dispatched(*values))})
+    answer_turns({REFERENCE: fact(folder, dispatched(*values), calls)}, programs, runs)
 
 
-def milliseconds(programs, runs: int) -> dict[str, str]:
-    """Median and least milliseconds of each, in turns, and the least of all this process's threads together."""
-    spent = {name: list[float]() for name in programs}
-
-    def timed(name, run):
-        begin = time.process_time()
-        run()
-        spent[name].append(time.process_time() - begin)
-
-    times = interleaved(
-        {name: partial(timed, name, run) for name, run in programs.items()}, seconds=math.inf, rounds=runs
-    )
-    return {
-        name: f"{t.median * 1e3:.2f} ms, least {min(t.samples) * 1e3:.2f}; processor {min(spent[name]) * 1e3:.2f}"
-        for name, t in times.items()
-    }
-
-
-def difference(folder: Path, result) -> str:
-    """From JAX's, relative to its largest number."""
+def fact(folder: Path, result, calls: int | None = None) -> str:
+    """The result's difference from JAX's, relative to its largest number, and how many calls of ours made it."""
     expected = np.load(folder / "expected.npy")
-    return f"{np.abs(np.asarray(result).reshape(expected.shape) - expected).max() / np.abs(expected).max():.1e}"
+    found = np.abs(np.asarray(result).reshape(expected.shape) - expected).max() / np.abs(expected).max()
+    return f"difference {found:.1e}" + ("" if calls is None else f", {calls} calls")
 
 
-def print_found(found: dict[str, str]) -> None:
-    for name, value in found.items():
-        print(f"  {name}: {value}", flush=True)
+def calls_in(module: bytes) -> int:
+    """How many kernel calls of ours a serialized module has: field 28 of an instruction is its custom-call's target."""
+    return len(re.findall(rb"\xe2\x01.hlo_dispatch\.", module, re.DOTALL))
 
 
-def cpp_host(folder: Path, runtime: str, runs: int) -> None:
-    """The example in C++: the runtime's own module, rewritten, compiled as it is."""
-    import hlo_dispatch
-    from hlo_dispatch.errors import Unavailable
-    from hlo_dispatch.vendor import libraries
-
+def build_host(folder: Path) -> None:
+    """Build the example in C++."""
     source = Path(__file__).resolve().parents[2] / "kernels" / "examples" / "host"
     places = {
         "hlo_dispatch_kernels_DIR": kernels.cmake_path(),
         "XLA_FFI_INCLUDE_DIR": kernels.native_paths()["xla_include"],
     }
-    build = folder / "build"
     defined = [f"-D{name}={path}" for name, path in places.items()]
-    for command in (["cmake", "-S", source, "-B", build, *defined], ["cmake", "--build", build]):
+    for command in (["cmake", "-S", source, "-B", folder, *defined], ["cmake", "--build", folder]):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def rewrite_for_host(optimized: Path, rewritten: Path) -> None:
+    """Rewrite the module that a runtime optimized, as a user of the example does by the command."""
+    import hlo_dispatch
+    from hlo_dispatch.vendor import libraries
+
     libraries.leave_out("SciPy", "the example has no SciPy")
-    optimized, rewritten = folder / "optimized.pb", folder / "rewritten.pb"
-    subprocess.run([build / "host", runtime, "--optimize", folder / "program.mlir", optimized], check=True)
     for _ in range(COMPILES):
         made = hlo_dispatch.rewrite(optimized.read_bytes(), policy="measure", prepare_constants=True).proto
     rewritten.write_bytes(made or optimized.read_bytes())
+
+
+def library_variables() -> dict[str, str]:
+    """The variables that tell the example where the vendors' libraries are."""
+    from hlo_dispatch.errors import Unavailable
+    from hlo_dispatch.vendor import libraries
+
+    found = {
+        "HLO_DISPATCH_ONEDNN_LIBRARY": libraries.onednn(),
+        "HLO_DISPATCH_MKL_LIBRARY": libraries.mkl(),
+        "HLO_DISPATCH_SVML_LIBRARY": libraries.svml(),
+    }
+    return {name: str(library.path) for name, library in found.items() if not isinstance(library, Unavailable)}
+
+
+def in_cpp(folder: Path, runtime: str, number: int, runs: int) -> list[HostProcess]:
+    """The example on the runtime's own module and on that module rewritten; `folder` has the program and the host."""
+    host, own = folder / "build" / "host", folder / str(number)
+    own.mkdir()
+    optimized, rewritten = own / "optimized.pb", own / "rewritten.pb"
+    subprocess.run([host, runtime, "--optimize", folder / "program.mlir", optimized], check=True)
+    subprocess.run([*_step("rewrite", folder), "--modules", optimized, rewritten], check=True)
     operands = []
     with np.load(folder / "operands.npz") as values:
         for name, value in values.items():
             value.tofile(folder / f"{name}.bin")
             operands.append(f"{'x'.join(map(str, value.shape))}:{folder / name}.bin")
-    environment = dict(os.environ)
-    for variable, library in (
-        ("HLO_DISPATCH_ONEDNN_LIBRARY", libraries.onednn()),
-        ("HLO_DISPATCH_MKL_LIBRARY", libraries.mkl()),
-        ("HLO_DISPATCH_SVML_LIBRARY", libraries.svml()),
-    ):
-        if not isinstance(library, Unavailable):
-            environment[variable] = str(library.path)
+    peers, environment = [], os.environ | library_variables()
     for module in (optimized, rewritten):
-        result = folder / "result.bin"
-        command = [build / "host", runtime, "--runs", str(runs), module, result, *operands]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-        name = f"C++, {module.stem}"
-        print_found({name: done.stdout.strip(), f"{name}, difference": difference(folder, np.fromfile(result, "f4"))})
+        result = module.with_suffix(".bin")
+        command = [host, runtime, "--runs", str(runs), module, result, *operands]
+        peer = HostProcess([str(word) for word in command], environment, f"{number}: C++, {module.stem}")
+        peer.start()
+        peer.facts[peer.name] = fact(folder, np.fromfile(result, "f4"), calls_in(module.read_bytes()))
+        peers.append(peer)
+    return peers
+
+
+def _step(step: str, folder: Path) -> list[str]:
+    """The command of one of this module's processes."""
+    return [sys.executable, "-m", "hlo_dispatch.bench.hosts.models", "--step", step, "--folder", str(folder)]
+
+
+def measure(model: str, runtimes: list[str], options: argparse.Namespace, folder: Path) -> None:
+    """Start every peer of a model, have them run in turns, and print the table."""
+    common = ["--runs", str(options.runs), *(["--size", str(options.size)] if options.size else [])]
+    peers = [HostProcess([*_step("JAX", folder), model, *common])]
+    try:
+        peers[0].start()
+        for number, runtime in enumerate(runtimes, start=1):
+            here = ["--runtime", runtime, "--number", str(number)]
+            peers.append(HostProcess([*_step("PJRT", folder), model, *common, *here]))
+            peers[-1].start()
+            peers += in_cpp(folder, runtime, number, options.runs)
+        for turn in range(options.turns):
+            for peer in peers[:: 1 if turn % 2 == 0 else -1]:
+                peer.turn()
+    finally:
+        for peer in peers:
+            peer.end()
+    print(f"{model}, {options.turns} turns of {options.runs} runs", *table(peers, REFERENCE), sep="\n", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--runtime", action="append", required=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help=f"of the demo's; default: {' '.join(MODELS)}")
+    parser.add_argument("--runtime", action="append", default=[])
     parser.add_argument("--size", type=int, help="pixels of an image's side, or tokens")
-    parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
-    parser.add_argument("--step", help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=5, help="of each turn")
+    for hidden in ("--folder", "--step", "--number"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--modules", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.step:
-        folder = Path(options.folder)
-        if options.step == "JAX":
-            named = "tokens" if options.model == "bert-layer" else "size"
-            export(folder, options.model, {named: options.size} if options.size else {}, options.runs)
-        elif options.step == "C++":
-            cpp_host(folder, options.runtime[0], options.runs)
-        else:
-            from hlo_dispatch.bench.hosts.client import clients
+    if options.step == "JAX":
+        (model,) = options.models
+        named = "tokens" if model == "bert-layer" else "size"
+        in_jax(Path(options.folder), model, {named: options.size} if options.size else {}, options.runs)
+    elif options.step == "rewrite":
+        rewrite_for_host(*options.modules)
+    elif options.step == "PJRT":
+        from hlo_dispatch.bench.hosts.client import in_clients
 
-            clients(folder, options.runtime[0], options.runs)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for step, runtime in [("JAX", options.runtime[0]), *((s, r) for r in options.runtime for s in ("PJRT", "C++"))]:
-            command = [sys.executable, "-m", "hlo_dispatch.bench.hosts.models", *sys.argv[1:]]
-            print(step if step == "JAX" else f"{step}, {runtime}", flush=True)
-            chosen = [options.model, "--step", step, "--folder", folder, "--runtime", runtime]
-            chosen += ["--runs", str(options.runs), *(["--size", str(options.size)] if options.size else [])]
-            subprocess.run([*command[:3], *chosen], check=True)
+        in_clients(Path(options.folder), options.runtime[0], options.number, options.runs)
+    else:
+        if not options.runtime:
+            parser.error("--runtime: name at least one")
+        print(*header(), *(f"runtime {n}: {path}" for n, path in enumerate(options.runtime, 1)), sep="\n")
+        with tempfile.TemporaryDirectory() as build:
+            build_host(Path(build))
+            for model in options.models or MODELS:
+                with tempfile.TemporaryDirectory() as folder:
+                    (Path(folder) / "build").symlink_to(build)
+                    measure(model, options.runtime, options, Path(folder))
 
 
 if __name__ == "__main__":

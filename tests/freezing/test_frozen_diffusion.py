@@ -10,52 +10,24 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
+import tiny_diffusion
 from compiled_once import compiled_quickly
-from hlo_dispatch.demo.models import random_weights, unet_settings
+from tiny_diffusion import SIZE, TOKENS
 
 pytest.importorskip("flax")
 pytest.importorskip("transformers")
 pytest.importorskip("diffusers")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
-STEPS, SIZE, GUIDANCE, TOKENS = 4, 32, 7.5, 16
+STEPS, GUIDANCE = 4, 7.5
 TOLERANCE = 1e-3
 """Of a colour between 0 and 1: the float32 promise is 1e-4 for one network, and here nine run one after the other."""
-VAE = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
 
 
 @pytest.fixture(scope="module")
 def pipeline() -> tuple[Any, dict[str, Any]]:
     """The pipeline and its weights."""
-    from diffusers import (
-        FlaxAutoencoderKL,
-        FlaxDDIMScheduler,
-        FlaxStableDiffusionPipeline,
-        FlaxUNet2DConditionModel,
-    )
-    from transformers import CLIPTextConfig, FlaxCLIPTextModel
-
-    text = CLIPTextConfig(
-        vocab_size=100,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=TOKENS,
-    )
-    text_encoder = FlaxCLIPTextModel(text, _do_init=False)
-    settings = unet_settings(SIZE // 2, (32, 64)) | {"cross_attention_dim": 64, "layers_per_block": 1}
-    unet = FlaxUNet2DConditionModel(**settings)
-    vae = FlaxAutoencoderKL(sample_size=SIZE, block_out_channels=(32, 64), **VAE)
-    scheduler = FlaxDDIMScheduler()
-    made = FlaxStableDiffusionPipeline(vae, text_encoder, None, unet, scheduler, None, None)
-    params = {
-        "text_encoder": random_weights(lambda key: text_encoder.init_weights(key, (1, TOKENS)), "float32"),
-        "unet": random_weights(unet.init_weights, "float32"),
-        "vae": random_weights(vae.init_weights, "float32"),
-        "scheduler": scheduler.create_state(),
-    }
-    return made, params
+    return tiny_diffusion.pipeline()
 
 
 PROMPT, NOTHING = jnp.arange(TOKENS)[None] % 90, jnp.full((1, TOKENS), 99, "int32")

@@ -113,6 +113,30 @@ def test_a_rewritten_block_has_jaxs_result(host: Path, plugin: Path, block: Path
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+def test_runs_that_are_timed(host: Path, plugin: Path, rewritten: Path) -> None:
+    """By a client of one device, and no result outlives its run."""
+    runs, turns = 100, 3
+    operands = (rewritten.parent / "operands").read_text().splitlines()
+    command = [host, plugin, "--runs", str(runs), rewritten, rewritten.with_suffix(".timed"), *operands]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env={"HLO_DISPATCH_ONEDNN_LIBRARY": onednn()}, **pipes) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        times, resident = list[list[float]](), list[int]()
+        for _ in range(turns):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            times.append([float(word) for word in process.stdout.readline().split()])
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+            resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "cpu_device_count" in errors
+    assert all(len(turn) == 2 * runs and min(turn) > 0 for turn in times)
+    assert resident[-1] - resident[0] < runs * rewritten.with_suffix(".timed").stat().st_size / 2
+
+
 def test_a_library_that_is_missing_is_said(host: Path, plugin: Path, rewritten: Path) -> None:
     done = run(host, plugin, rewritten, HLO_DISPATCH_ONEDNN_LIBRARY="/nowhere.so")
     assert done.returncode == 1

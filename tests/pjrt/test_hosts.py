@@ -171,7 +171,7 @@ def test_the_environment_of_the_rewriter(host: Host) -> None:
     environment, words, descriptors, is_alone = json.loads(told.read_text())
     assert (environment["JAX_PLATFORMS"], environment["HLO_DISPATCH"], environment["ANYTHING"]) == ("cpu", "0", "1")
     assert "PJRT_NAMES_AND_LIBRARY_PATHS" not in environment
-    assert environment["HLO_DISPATCH_PJRT_RUNTIME"] == str(host.runtime)
+    assert environment["HLO_DISPATCH_PJRT_RUNTIME"] == str(Path(host.runtime).resolve())
     assert words[1:3] == ["-P", "-c"]
     # The three streams, the socket, the file, and the folder that is listed.
     assert len(descriptors) <= 6
@@ -203,23 +203,24 @@ def test_a_runtime_that_is_none(runtime_path: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "asked", "devices"),
     [
-        ("", 1, 1),
-        ("--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=3", 1, 3),
+        ("", None, 1),
+        ("--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=3", None, 3),
+        ("--xla_force_host_platform_device_count=3", 1, 1),
         ("--xla_force_host_platform_device_count=3", 2, 2),
     ],
 )
-def test_devices(any_runtime: Path, other_runtime: Path, flags: str, asked: int, devices: int) -> None:
+def test_devices(any_runtime: Path, other_runtime: Path, flags: str, asked: int | None, devices: int) -> None:
     """One, as other CPU clients have, unless the host or XLA_FLAGS ask for more.
 
     torch_xla compiles for all of a client's devices, runs on one, and a second program would wait for the others.
     """
     code = (
-        "import sys; from hlo_dispatch.pjrt_plugin.c_client import CClient\n"
-        "client = CClient(sys.argv[1], devices=int(sys.argv[2])); print(client.call(16, client.client)[4])"
+        "import json, sys; from hlo_dispatch.pjrt_plugin.c_client import CClient\n"
+        "client = CClient(sys.argv[1], devices=json.loads(sys.argv[2])); print(client.call(16, client.client)[4])"
     )
     for runtime in (any_runtime, other_runtime):
         environment = Host(Path(), runtime).environment(XLA_FLAGS=flags)
-        command = [sys.executable, "-c", code, kernels.plugin_path(), str(asked)]
+        command = [sys.executable, "-c", code, kernels.plugin_path(), json.dumps(asked)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
         assert done.stdout.split() == [str(devices)], done.stderr
 

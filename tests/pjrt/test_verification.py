@@ -48,6 +48,12 @@ def root(x: Any) -> Any:
         return np.sqrt(x - 1e-3)
 
 
+def inverse(x: Any) -> Any:
+    """Of zeros, infinite."""
+    with np.errstate(divide="ignore"):
+        return 1 / x
+
+
 def nan(x: Any) -> Any:
     return x * np.nan
 
@@ -59,6 +65,8 @@ def nan(x: Any) -> Any:
         (lambda x: x * 1.01, lambda x: x, 2, "result 0 differs from stock's by 0.01 of its largest value"),
         (lambda x: np.where(x == x.max(), np.nan, x), lambda x: x, 2, "result 0 differs from stock's by inf"),
         (root, root, 6, ""),
+        (lambda x: np.nan_to_num(root(x), nan=0), root, 6, ""),
+        (lambda x: np.nan_to_num(inverse(x), posinf=0), inverse, 2, "result 0 differs from stock's by inf"),
         (lambda x: root(x) * 1.01, root, 2, "result 0 differs"),
         (nan, nan, 6, "its results are not finite on random inputs"),
     ],

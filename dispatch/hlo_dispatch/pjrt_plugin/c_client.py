@@ -52,14 +52,19 @@ class CClient:
     """A client with its devices."""
 
     def __init__(
-        self, plugin: Path, *, backend_only: bool = True, sizes: Mapping[int, int] | None = None, devices: int = 1
+        self,
+        plugin: Path,
+        *,
+        backend_only: bool = True,
+        sizes: Mapping[int, int] | None = None,
+        devices: int | None = None,
     ) -> None:
         """Load a plugin and make a client.
 
         Args:
             backend_only: whether modules are compiled as they are.
             sizes: bytes of the struct of the function at a place, as a client of an older version has it.
-            devices: how many it has; a runtime decides for itself how many there are where one is asked for.
+            devices: how many it has; None: as many as the library makes of itself, of which the first is used.
         """
         self._more_options = _BACKEND_ONLY if backend_only else b""
         self._sizes = sizes or {}
@@ -68,12 +73,12 @@ class CClient:
         self._api: Any = self._library.GetPjrtApi()
         self.call(_INITIALIZE)
         name = ctypes.create_string_buffer(b"cpu_device_count")
-        option = _words(ctypes.addressof(name), len(name.value), _INTEGER_OPTION, devices, 1)
+        option = _words(ctypes.addressof(name), len(name.value), _INTEGER_OPTION, devices or 1, 1)
         option[0] = _INTEGER_OPTION_SIZE
         # The client is behind the options and two callbacks with their arguments.
-        self.client: int = self.call(_CREATE_CLIENT, ctypes.addressof(option), int(devices > 1))[8]
+        self.client: int = self.call(_CREATE_CLIENT, ctypes.addressof(option), int(devices is not None))[8]
         found = self.call(_ADDRESSABLE_DEVICES, self.client)[3]
-        self._devices = ctypes.cast(found, ctypes.POINTER(ctypes.c_uint64))[:devices]
+        self._devices = ctypes.cast(found, ctypes.POINTER(ctypes.c_uint64))[: devices or 1]
 
     def run(self, module: bytes, inputs: Sequence[Any], element_types: Sequence[str], results: int) -> list[bytes]:
         """Compile a serialized HloModuleProto, run it once, and return the bytes of its results.

@@ -5,14 +5,16 @@
 //
 // The first takes a program in StableHLO, and writes the module that the plugin's XLA optimized it to: a module belongs
 // to the compiler that made it. MODULE is what `hlo-dispatch rewrite OPTIMIZED -o MODULE` wrote; each operand is f32
-// and row-major, such as 1x28x28x64:x.bin, and so is the result. With --runs it runs so often, and prints the time.
+// and row-major, such as 1x28x28x64:x.bin, and so is the result. With --runs it runs once and then so often for each
+// line of standard input, and prints the milliseconds of each, until its result is ready: of the clock, and of all
+// threads together.
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
@@ -96,7 +98,15 @@ class Plugin {
   }
 
   void Start() {
+    // Of themselves runtimes have four devices, and threads for four, however few processors there are.
+    const std::string name = "cpu_device_count";
+    pjrt::NamedValue count;
+    count.name = name.c_str();
+    count.name_size = name.size();
+    count.value = 1;
     pjrt::CreateClient create;
+    create.options = &count;
+    create.option_count = 1;
     Check(api_->Call(pjrt::kCreateClient, &create));
     client_ = create.client;
     pjrt::Devices devices;
@@ -174,6 +184,12 @@ class Plugin {
     return result;
   }
 
+  void Destroy(pjrt::Buffer* buffer) const {
+    pjrt::DestroyBuffer given;
+    given.buffer = buffer;
+    Check(api_->Call(pjrt::kDestroyBuffer, &given));
+  }
+
   std::string Download(pjrt::Buffer* buffer) const {
     pjrt::ToHost given;
     given.buffer = buffer;
@@ -198,6 +214,9 @@ class Plugin {
     pjrt::AwaitEvent given;
     given.event = event;
     Check(api_->Call(pjrt::kAwaitEvent, &given));
+    pjrt::DestroyEvent done;
+    done.event = event;
+    Check(api_->Call(pjrt::kDestroyEvent, &done));
   }
 
   const pjrt::Api* api_;
@@ -210,6 +229,16 @@ std::vector<int64_t> ReadDimensions(const std::string& text) {
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, 'x');) dimensions.push_back(std::stoll(part));
   return dimensions;
+}
+
+void PrintTime(const Plugin& plugin, pjrt::Executable* executable, const std::vector<pjrt::Buffer*>& operands) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t spent = std::clock();
+  pjrt::Buffer* result = plugin.Run(executable, operands);
+  const std::chrono::duration<double, std::milli> clock = std::chrono::steady_clock::now() - start;
+  const double processor = 1e3 * static_cast<double>(std::clock() - spent) / CLOCKS_PER_SEC;
+  plugin.Destroy(result);
+  std::printf("%.4f %.4f ", clock.count(), processor);
 }
 
 constexpr char kUsage[] =
@@ -236,20 +265,17 @@ void Run(std::vector<std::string> words) {
     const size_t colon = words[i].find(':');
     operands.push_back(plugin.Upload(Read(words[i].substr(colon + 1)), ReadDimensions(words[i].substr(0, colon))));
   }
-  std::ofstream(words[2], std::ios::binary) << plugin.Download(plugin.Run(executable, operands));
-  // Of the clock, and of all threads together.
-  std::vector<double> milliseconds, processor;
-  for (int i = 0; i < runs; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const std::clock_t spent = std::clock();
-    plugin.Download(plugin.Run(executable, operands));
-    processor.push_back(1e3 * static_cast<double>(std::clock() - spent) / CLOCKS_PER_SEC);
-    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  pjrt::Buffer* result = plugin.Run(executable, operands);
+  std::ofstream(words[2], std::ios::binary) << plugin.Download(result);
+  plugin.Destroy(result);
+  if (runs > 0) std::puts("ready");
+  std::fflush(stdout);
+  for (std::string line; runs > 0 && std::getline(std::cin, line);) {
+    plugin.Destroy(plugin.Run(executable, operands));
+    for (int i = 0; i < runs; ++i) PrintTime(plugin, executable, operands);
+    std::puts("");
+    std::fflush(stdout);
   }
-  if (runs == 0) return;
-  std::sort(milliseconds.begin(), milliseconds.end());
-  std::printf("%.2f ms, least %.2f; processor %.2f\n", milliseconds[runs / 2], milliseconds[0],
-              *std::min_element(processor.begin(), processor.end()));
 }
 
 }  // namespace

@@ -31,12 +31,26 @@ struct ErrorMessage : Struct<ErrorMessage> {
 
 struct Initialize : Struct<Initialize> {};
 
+inline constexpr int kInteger = 1;
+
 struct AwaitEvent : Struct<AwaitEvent> {
   Event* event = nullptr;
 };
 
+struct DestroyEvent : Struct<DestroyEvent> {
+  Event* event = nullptr;
+};
+
+struct NamedValue : Struct<NamedValue> {
+  const char* name = nullptr;
+  size_t name_size = 0;
+  int type = kInteger;
+  int64_t value = 0;
+  size_t value_size = 1;
+};
+
 struct CreateClient : Struct<CreateClient> {
-  const void* options = nullptr;
+  const NamedValue* options = nullptr;
   size_t option_count = 0;
   void* key_value_get = nullptr;
   void* get_argument = nullptr;
@@ -120,6 +134,10 @@ struct ToHost : Struct<ToHost> {
   Event* done = nullptr;
 };
 
+struct DestroyBuffer : Struct<DestroyBuffer> {
+  Buffer* buffer = nullptr;
+};
+
 struct Extension {
   size_t struct_size;
   int type;
@@ -166,9 +184,9 @@ struct Api {
 };
 
 // Where functions stand; it has been so since version 0.30.
-inline constexpr size_t kErrorMessage = 1, kInitialize = 3, kAwaitEvent = 8, kCreateClient = 10, kDevices = 16,
-                        kCompile = 20, kToDevice = 22, kOptimizedProgram = 48, kGetExecutable = 51, kExecute = 55,
-                        kToHost = 70;
+inline constexpr size_t kErrorMessage = 1, kInitialize = 3, kDestroyEvent = 5, kAwaitEvent = 8, kCreateClient = 10,
+                        kDevices = 16, kCompile = 20, kToDevice = 22, kOptimizedProgram = 48, kGetExecutable = 51,
+                        kExecute = 55, kDestroyBuffer = 58, kToHost = 70;
 
 }  // namespace pjrt
 
