@@ -27,6 +27,7 @@ from hlo_dispatch.passes.call_groups.in_place_sum import sum_in_place
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.dispatch import lower
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
+from hlo_dispatch.passes.input_product_code_motion import move_input_products
 from hlo_dispatch.passes.loop_weights import find_loop_weights
 from hlo_dispatch.passes.match_and_select import flatten, match_and_select
 from hlo_dispatch.passes.narrow_stacks import narrow_stacks
@@ -67,6 +68,7 @@ _PARTS = Pass("in-place parts", update_parts_in_place)
 _NARROW = Pass("narrow in-place updates", narrow_updates)
 _NARROW_STACKS = Pass("narrow stacks", narrow_stacks)
 _ACCUMULATIONS = Pass("accumulation code motion", move_accumulations)
+_INPUT_PRODUCTS = Pass("input product code motion", move_input_products)
 _FLATTEN = Pass("flatten", flatten)
 _LOOP_WEIGHTS = Pass("loop weights", find_loop_weights)
 _SELECT = Pass("match and select", match_and_select)
@@ -87,6 +89,7 @@ _VERIFY = Pass("verify", verify_changed)
 JIT = (
     _RESULT_TUPLES,
     _ACCUMULATIONS,
+    _INPUT_PRODUCTS,
     _SMALL_LOOPS,
     _PARTS,
     _NARROW,

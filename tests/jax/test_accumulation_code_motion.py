@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from products_in_loops import Function, products_in_loops, random
 
 import hlo_dispatch
-from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.jax_plugin.record import record
 
 pytestmark = pytest.mark.usefixtures("_compiled_quickly")
-
-Function = Callable[..., Any]
-
-
-def random(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape) / shape[-1] ** 0.5, dtype)
-
-
-def products_in_loops(function: Function, *arguments: Any) -> tuple[int, int]:
-    """Numbers of products inside loops, before and behind the pass, and whether results agree within rounding."""
-    jax.clear_caches()
-    with hlo_dispatch.enabled(policy="heuristic"), record.detailed() as reports:
-        result = jax.jit(function).lower(*arguments).compile()(*arguments)
-    report = max(reports, key=lambda report: report.instructions)
-    stock = jax.jit(function).lower(*arguments).compile()(*arguments)
-    for value, expected in zip(jax.tree.leaves(result), jax.tree.leaves(stock), strict=True):
-        assert value.dtype == expected.dtype
-        scale = float(jnp.abs(expected).max()) + 1e-6
-        tolerance = 0.02 if value.dtype == jnp.bfloat16 else 1e-5
-        assert float(jnp.abs(value.astype(float) - expected.astype(float)).max()) <= tolerance * scale
-    assert report.before is not None
-    before, after = (_in_loops(serialized) for serialized in (report.before, report.after or report.before))
-    assert after.copies <= before.copies  # of what only the old state had
-    return before.products, after.products
-
-
-class InLoops(NamedTuple):
-    """Numbers of a module's instructions inside loops."""
-
-    products: int
-    copies: int
-
-
-def _in_loops(serialized: bytes) -> InLoops:
-    module = Module.from_bytes(serialized)
-    times = executions(module)
-    products, copies = 0, 0
-    for computation in module.proto.computations:
-        for instruction in computation.instructions if times.get(computation.id, 0) > 1 else ():
-            called = (module.computations[c] for c in instruction.called_computation_ids)
-            fused = [i for c in called for i in c.instructions] if instruction.opcode == "fusion" else []
-            is_call = instruction.custom_call_target.startswith("hlo_dispatch")
-            products += sum(i.opcode == "dot" or is_call for i in (instruction, *fused))
-            copies += instruction.opcode == "copy" and len(instruction.shape.dimensions) > 0
-    return InLoops(products, copies)
 
 
 def recurrent(weights: Any, inputs: jax.Array, *, reverse: bool = False) -> jax.Array:
@@ -99,6 +52,27 @@ def test_one_row_is_an_outer_product() -> None:
     arguments = weights_of(16, 32), random(9, 1, 16)
     before, after = products_in_loops(gradient(recurrent), *arguments)
     assert after <= before  # broadcasts, not products, were inside
+
+
+def test_large_sums_of_one_row_leave_small_calls() -> None:
+    """The newest XLA runs the loop as one function for one thread, which adds up all of the gradient at each step."""
+    arguments = weights_of(520, 510), random(9, 1, 520)
+    with hlo_dispatch.enabled(policy="heuristic"):
+        report = hlo_dispatch.explain(gradient(recurrent), *arguments)
+    (run,) = (run for run in report.passes if run.name == "accumulation code motion")
+    assert run.changed
+    products_in_loops(gradient(recurrent), *arguments, may_copy=True)
+
+
+@pytest.mark.parametrize(("rows", "units"), [(8, 32), (5, 17)])
+def test_sums_of_widened_rows_are_a_product(rows: int, units: int) -> None:
+    arguments = weights_of(16, units, jnp.bfloat16), random(9, rows, 16, dtype=jnp.bfloat16)
+    products_in_loops(gradient(recurrent), *arguments)
+    with hlo_dispatch.enabled(policy="heuristic"):
+        report = hlo_dispatch.explain(gradient(recurrent), *arguments)
+    assert report.after is not None
+    entry = Module.from_bytes(report.after).entry.instructions
+    assert [1, units] in [[*i.shape.dimensions] for i in entry if i.opcode == "dot"]
 
 
 def test_reversed_scan() -> None:

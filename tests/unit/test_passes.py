@@ -129,6 +129,7 @@ def test_a_region_is_measured_as_a_module_is_compiled() -> None:
     others = (
         "result tuples",
         "accumulation code motion",
+        "input product code motion",
         "gathering of small loops",
         "in-place parts",
         "narrow stacks",

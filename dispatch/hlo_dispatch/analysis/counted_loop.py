@@ -135,9 +135,14 @@ def peel_inserted_copies(node: Node) -> Node:
 
 
 def loop_at(module: Module, node: Node) -> InstructionProto | None:
-    """The `while` that the instruction is, or that is all of what it calls, as XLA writes a small call."""
-    if node.opcode != "call":
-        return node.proto if node.opcode == "while" else None
-    called = module.computations[node.proto.called_computation_ids[0]].instructions[:]
+    """The `while` that the instruction is, or that is all of what it calls."""
+    return node.proto if node.opcode == "while" else called_loop(module, node.proto)
+
+
+def called_loop(module: Module, instruction: InstructionProto) -> InstructionProto | None:
+    """The `while` that is all of what the instruction calls, as XLA writes a small call."""
+    if instruction.opcode != "call":
+        return None
+    called = module.computations[instruction.called_computation_ids[0]].instructions[:]
     is_loop = len(called) == 2 and (called[0].opcode, called[1].opcode) == ("parameter", "while")
     return called[1] if is_loop else None

@@ -5,7 +5,8 @@ that changed. `context.py` is what passes need and leave behind; `pass_runner.py
 verified one by one in strict mode; `pass_dump.py` writes the module behind each.
 
 1. Before anything is matched, `accumulation_code_motion/` computes what a loop accumulates, a scan's weight gradients,
-   behind it, `small_loops.py` makes small calls of long loops of small iterations, `reassembled_arrays.py` updates the
+   behind it, `input_product_code_motion.py` multiplies what a loop slices with the loop's weights in front of it,
+   `small_loops.py` makes small calls of long loops of small iterations, `reassembled_arrays.py` updates the
    parts of an array instead of putting it together again, `narrow_updates.py` updates bf16 buffers without widening
    them, `narrow_stacks.py` lets loops carry stacks of bf16 or four bits that XLA widens in front of them, and
    `stacks_in_place.py` has loops change stacked caches where they lie (`loop_state.py` edits a loop's tuple).

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.ir.builder import InstructionBuilder
-from hlo_dispatch.ir.editor import Editor
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import CALLS_NOTHING
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
@@ -32,15 +32,15 @@ def can_change_state(
         return False
     called = {*instruction.called_computation_ids[:]} if is_loop else {callee.computation.id}
     if not is_loop:
-        return _calls(module, called) <= 1
+        return count_calls(module, called) <= 1
     if caller.users(instruction.operand_ids[number]) != [instruction.id]:
         return False
     users = [caller.instructions[user] for user in caller.users(instruction.id)]
     escapes = caller.root_id == instruction.id or any(user.opcode != "get-tuple-element" for user in users)
-    return not escapes and callee.root.opcode == "tuple" and _calls(module, called) <= 1
+    return not escapes and callee.root.opcode == "tuple" and count_calls(module, called) <= 1
 
 
-def _calls(module: Module, called: AbstractSet[int]) -> int:
+def count_calls(module: Module, called: AbstractSet[int]) -> int:
     """Number of the module's instructions that call one of these computations."""
     callers = (i for i in module.instructions if i.opcode not in CALLS_NOTHING)
     return sum(not called.isdisjoint(i.called_computation_ids[:]) for i in callers)
@@ -84,3 +84,17 @@ def retype(computation: ComputationProto, state: ShapeProto, *, is_result: bool)
     computation.program_shape.parameters[0].CopyFrom(state)
     if is_result:
         computation.program_shape.result.CopyFrom(state)
+
+
+def commit_loop(module: Module, body: Editor, caller: Editor, loop: int) -> set[int]:
+    """Write back the drafts of a loop's body and of the computation around it, where the loop's tuple has new types.
+
+    Returns:
+        ids of the computations that are new or changed.
+    """
+    instruction = caller.instructions[loop]
+    changed = commit(module, [body, caller])
+    for is_body, called in zip((True, False), instruction.called_computation_ids[:], strict=True):
+        retype(module.computations[called], instruction.shape, is_result=is_body)
+        changed.add(called)
+    return changed

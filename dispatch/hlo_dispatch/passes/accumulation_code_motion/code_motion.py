@@ -16,14 +16,15 @@ from collections.abc import Callable
 from hlo_dispatch.analysis.counted_loop import CountedLoop
 from hlo_dispatch.analysis.flat_graph import FlatGraph, flat_graphs
 from hlo_dispatch.analysis.loop_nest import trip_count
-from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.passes.accumulation_code_motion.loop_body import StateLayout, draft_body
-from hlo_dispatch.passes.accumulation_code_motion.motion_plan import plan_motion
+from hlo_dispatch.passes.accumulation_code_motion.motion_plan import MotionPlan, plan_motion
 from hlo_dispatch.passes.accumulation_code_motion.moved_sums import MovedSums
 from hlo_dispatch.passes.context import PassContext
-from hlo_dispatch.passes.loop_state import can_change_state, retype
+from hlo_dispatch.passes.loop_state import can_change_state, commit_loop
+from hlo_dispatch.passes.small_calls import LEAST_BYTES_MOVED, inline_small_loops
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 
 
@@ -34,14 +35,24 @@ def move_accumulations(module: Module, context: PassContext) -> set[int]:
         return changed
     # Callees precede callers.
     for caller in [computation.id for computation, _ in module.control_flow_computations()]:
+        changed |= inline_small_loops(module, caller, lambda loop: _repays_inlining(module, loop), context)
         loops = module.computations[caller].instructions[:] if "while" in module.opcodes_of(caller) else ()
         for loop in [i.id for i in loops if i.opcode == "while" and _may_accumulate(module, i)]:
             with contextlib.suppress(RewriteUnsupported), flat_graphs(module) as graph_of:
                 if (drafts := _drafts(module, graph_of, caller, loop, context.threads)) is not None:
                     context.keep_stock(module)
                     context.is_moved = True
-                    changed |= _commit(module, *drafts, loop)
+                    changed |= commit_loop(module, *drafts, loop)
     return changed
+
+
+def _repays_inlining(module: Module, loop: InstructionProto) -> bool:
+    """Whether the sums of a loop in a small call that can move are large."""
+    if not _may_accumulate(module, loop):
+        return False
+    with flat_graphs(module) as graph_of:
+        plan = _plan(module, graph_of, loop)
+        return plan is not None and plan.bytes_saved >= LEAST_BYTES_MOVED
 
 
 def _may_accumulate(module: Module, instruction: InstructionProto) -> bool:
@@ -80,22 +91,19 @@ def _drafts(
     caller = Editor(module, module.computations[caller_id])
     instruction = caller.instructions[loop_id]
     graph = graph_of(caller_id)
-    loop = CountedLoop.of(instruction, graph_of(instruction.called_computation_ids[0]))
-    if loop is None:
-        return None
-    condition = module.computations[instruction.called_computation_ids[1]].instructions[:]
-    plan = plan_motion(instruction, loop, {i.tuple_index for i in condition if i.opcode == "get-tuple-element"})
-    if not plan.accumulators or not can_change_state(module, caller, instruction, 0, loop.body):
+    plan = _plan(module, graph_of, instruction)
+    if plan is None or not can_change_state(module, caller, instruction, 0, plan.loop.body):
         return None
     layout = StateLayout.of(plan)
     body = draft_body(module, plan, layout, threads)
     return body, MovedSums(module, plan, graph, layout, threads).draft()
 
 
-def _commit(module: Module, body: Editor, caller: Editor, loop: int) -> set[int]:
-    instruction = caller.instructions[loop]
-    changed = commit(module, [body, caller])
-    for is_body, called in zip((True, False), instruction.called_computation_ids[:], strict=True):
-        retype(module.computations[called], instruction.shape, is_result=is_body)
-        changed.add(called)
-    return changed
+def _plan(module: Module, graph_of: Callable[[int], FlatGraph], instruction: InstructionProto) -> MotionPlan | None:
+    """The motion plan of a loop; None where nothing moves."""
+    loop = CountedLoop.of(instruction, graph_of(instruction.called_computation_ids[0]))
+    if loop is None:
+        return None
+    condition = module.computations[instruction.called_computation_ids[1]].instructions[:]
+    plan = plan_motion(instruction, loop, {i.tuple_index for i in condition if i.opcode == "get-tuple-element"})
+    return plan if plan.accumulators else None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hlo_dispatch.analysis.binding_time import is_parameter_element
-from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, Node
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.literals import index_literal
@@ -14,6 +12,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.passes.accumulation_code_motion.motion_plan import MotionPlan, Stack
+from hlo_dispatch.passes.cloned_values import clone_index
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 
 
@@ -81,19 +80,7 @@ def _update(rewriter: ComputationRewriter, stack: Stack) -> tuple[ComputationPro
     )
     array = builder.parameter(0, stack.shape).id
     value = builder.parameter(1, stack.value.shape).id
-    operands: list[int] = []
-    ids: dict[Node, int] = {}
-
-    def index_of(node: Node) -> int:
-        if node not in ids:
-            if is_parameter_element(node) or node.opcode == INSERTED_COPY:
-                ids[node] = builder.parameter(2 + len(operands), node.shape).id
-                operands.append(rewriter.identifier(node))
-            else:
-                ids[node] = builder.clone(node.proto, [index_of(operand) for operand in node.operands]).id
-        return ids[node]
-
-    number = index_of(stack.index)
+    number, operands = clone_index(rewriter, builder, stack.index, 2)
     index_type = stack.index.shape
     zero = builder.constant(index_type, index_literal(index_type.element_type, 0)).id
     slice_shape = replace(stack.shape, dimensions=(1, *stack.shape.dimensions[1:]))

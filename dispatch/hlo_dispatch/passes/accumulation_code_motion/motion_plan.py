@@ -64,6 +64,11 @@ class MotionPlan:
     new_stacks: list[Stack] = field(default_factory=list[Stack])
     """The stacks that the loop has to write, each once."""
 
+    @property
+    def bytes_saved(self) -> int:
+        """Bytes that an iteration no longer reads or writes."""
+        return sum(map(_saved, self.accumulators))
+
 
 def plan_motion(instruction: InstructionProto, loop: CountedLoop, read_by_condition: set[int]) -> MotionPlan:
     """Plan the motion of a loop's accumulators, the largest ones first, where the bytes moved become fewer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
@@ -21,6 +22,9 @@ from hlo_dispatch.passes.accumulation_code_motion.loop_body import StateLayout
 from hlo_dispatch.passes.accumulation_code_motion.motion_plan import MotionPlan
 from hlo_dispatch.passes.loop_state import placeholder, replace_elements
 from hlo_dispatch.passes.write_after_read_hazards import resolve_hazards
+
+_FORMATS = {"f32": "<f", "f64": "<d"}
+"""Element type of sums that can be a product → how `struct` writes a number of it."""
 
 
 class MovedSums:
@@ -134,20 +138,45 @@ class MovedSums:
         return made.id if made.shape == shape.to_proto() else builder.make("bitcast", shape, made.id).id
 
     def _reduction(self, builder: InstructionBuilder, summand: Summand, operand: int) -> int:
-        """A reduction like one iteration's, in the same kind of fusion."""
+        """A reduction like one iteration's, in the same library's fusion; outside of loops else a product with ones.
+
+        XLA's generated code would read an array of all iterations column by column. An outer loop's reduction moves on.
+        """
         body, node = self._plan.loop.body, summand.node
         producer = body.instruction_of[node.producers[0]]
-        inner = self._new_computation("summed")
+        is_library = producer.opcode == "fusion" and producer.fusion_kind == "kCustom"
         shape = summand.operands[0].stacked_shape(self._plan.loop.trips)
-        array = inner.parameter(0, replace(shape, element_type=node.operands[0].shape.element_type))
+        shape = replace(shape, element_type=node.operands[0].shape.element_type)
+        is_outside = self._graph.computation.id == self._module.entry.id
+        if is_outside and not is_library and shape.element_type in _FORMATS and _sums_columns(node):
+            return self._product_with_ones(builder, summand, shape, operand)
+        inner = self._new_computation("summed")
+        array = inner.parameter(0, shape)
         start = inner.clone(node.operands[1].proto, ())
         self._editor.computations += inner.clone_all(
             [node.proto], ids := {node.proto.operand_ids[0]: array.id, node.proto.operand_ids[1]: start.id}
         )
         self._editor.computations.append(inner.finished(ids[node.proto.id]))
-        is_library = producer.opcode == "fusion" and producer.fusion_kind == "kCustom"
         kind, config = (producer.fusion_kind, producer.backend_config) if is_library else ("kLoop", b"")
         return builder.fusion(inner.computation, (operand,), node.shape, kind=kind, config=config, stem="summed").id
+
+    def _product_with_ones(self, builder: InstructionBuilder, summand: Summand, shape: Shape, operand: int) -> int:
+        """The sums of an array's columns as a product of one row, whose ones have the type of what is summed up."""
+        rows = shape.dimensions[summand.node.proto.dimensions[0]]
+        columns, wide, narrow = shape.elements // rows, shape.element_type, summand.operands[0].shape.element_type
+        array = builder.make("bitcast", row_major(wide, (rows, columns)), operand)
+        scalar = row_major(wide, ())
+        literal = literal_of(scalar, struct.pack(_FORMATS[wide], 1.0))
+        assert literal is not None
+        inner = self._new_computation("ones")
+        one = inner.make("convert", row_major(narrow, ()), inner.parameter(0, scalar).id)
+        ones = inner.make("broadcast", row_major(narrow, (1, rows)), one.id)
+        root = inner.make("convert", row_major(wide, (1, rows)), ones.id)
+        row = self._fusion(builder, inner, root, [builder.constant(scalar, literal).id])
+        dot = builder.make("dot", row_major(wide, (1, columns)), row.id, array.id)
+        dot.dot_dimension_numbers.lhs_contracting_dimensions.append(1)
+        dot.dot_dimension_numbers.rhs_contracting_dimensions.append(0)
+        return builder.make("bitcast", summand.node.shape, dot.id).id
 
     def _operand(self, operand: StackedOperand) -> int:
         """Id of an operand of a sum over all iterations."""
@@ -180,6 +209,13 @@ class MovedSums:
         self._editor.computations.append(inner.finished(root.id))
         config = loop_backend_config(shape_of(root.shape), self._threads)
         return builder.fusion(inner.computation, operands, root.shape, config=config, stem=inner.computation.name)
+
+
+def _sums_columns(node: Node) -> bool:
+    """Whether a reduction adds up the columns of an array, which stay in their order, and nothing else."""
+    (summed,) = node.proto.dimensions
+    remaining = [n - (n > summed) for n in node.operands[0].shape.minor_to_major if n != summed]
+    return remaining == [*node.shape.minor_to_major] and scalar_constant(node.operands[1]) == 0
 
 
 def _is_bitcast(node: Node) -> bool:

@@ -14,12 +14,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.binding_time import control_flow_callees, is_parameter_element, static_inputs_by_computation
-from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
 from hlo_dispatch.analysis.overwritten_parameters import overwritten_elements
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.passes.cloned_values import clone_into_caller
 from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.loop_state import can_change_state, placeholder, replace_elements, retype
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
@@ -109,15 +109,18 @@ class _Hoister:
             self._module, self._caller, self._control_flow, number, self._graph
         ):
             return set()
-        values = self._clone(partition.frontier)
+        elements = self._operand.operand_ids[:]
+        values = clone_into_caller(
+            self._module, self._graph, partition.frontier, self._caller, self._control_flow.id, elements, self._threads
+        )
         names = {v.name for v, node in zip(values, partition.frontier, strict=True) if node.name in prepacked}
         dead_elements = self._dead_elements(partition)
         while len(dead_elements) > len(values):
             values.append(placeholder(self._caller.before(self._control_flow.id)))
         count = len(self._operand.operand_ids)
         tuple_indices = [*dead_elements, *range(count, count + len(values) - len(dead_elements))]
-        elements = dict(zip(tuple_indices, values, strict=True))
-        state = replace_elements(self._caller, self._control_flow, number, elements)
+        hoisted = dict(zip(tuple_indices, values, strict=True))
+        state = replace_elements(self._caller, self._control_flow, number, hoisted)
         self._caller.remove_dead_code()
         callee = self._callee_draft(partition, tuple_indices, state.shape)
         prepacked |= names
@@ -144,32 +147,6 @@ class _Hoister:
             if node.users and removed.issuperset(node.users):
                 removed.add(node)
         return Partition(tuple(sorted(frontier, key=lambda node: node.index)), removed)
-
-    def _clone(self, values: Sequence[Node]) -> list[InstructionProto]:
-        """Clone the instructions that compute values of the callee into the caller; returns the clones of the values.
-
-        Raises:
-            RewriteUnsupported: an instruction has a control dependency on one that the values depend on.
-        """
-        rewriter = ComputationRewriter(self._module, self._graph, self._threads, aliasing=NO_ALIASING)
-
-        def emit() -> int:
-            identifiers = [rewriter.identifier(value) for value in values]
-            return rewriter.near(values[-1]).tuple(identifiers, (), "cloned_values").id
-
-        draft = rewriter.rewrite(emit)
-        value_ids = draft.root.operand_ids[:]  # copies of some, where they must not share a buffer
-        draft.keep_reachable_from_root()
-        parameters = {i.id for i in draft.parameters()}
-        others = [i for i in draft.ordered() if i.id != draft.root_id and i.id not in parameters]
-        ids = {
-            i.id: self._operand.operand_ids[i.tuple_index]
-            for i in others
-            if i.opcode == "get-tuple-element" and i.operand_ids[0] in parameters
-        }
-        builder = self._caller.before(self._control_flow.id)
-        self._caller.computations += [*builder.clone_all(others, ids), *draft.computations]
-        return [self._caller.instructions[ids[identifier]] for identifier in value_ids]
 
     def _users(self) -> list[InstructionProto]:
         """Users of the loop's or the branch's result."""
