@@ -18,6 +18,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from hlo_dispatch import kernels
+from hlo_dispatch.bench.hosts.models import library_variables
 
 FILES = ("linalg_test.py", "nn_test.py", "lax_test.py")
 SAMPLE = """
@@ -61,6 +62,8 @@ def main() -> None:
         "HLO_DISPATCH_PJRT_RUNTIME": str(options.runtime),
         "HLO_DISPATCH_PYTHON": os.environ.get("HLO_DISPATCH_PYTHON", sys.executable),
         "HLO_DISPATCH_POLICY": os.environ.get("HLO_DISPATCH_POLICY", "always"),
+        # A plugin that is installed finds them beside itself; that of a checkout does not.
+        **library_variables(),
     }
     for file in options.file or FILES:
         with tempfile.TemporaryDirectory() as folder:
