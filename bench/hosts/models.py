@@ -3,9 +3,9 @@
     python -m bench.hosts.models resnet50 mobilenetv2 bert-layer --runtime /path/of/plugin.so [--runtime ...]
 
 For each model there are processes that run in turns: JAX's; for each runtime one with clients of it alone and of the
-plugin above it, by our client and, where it is installed, by pypjrt; and the example in C++, which runs the module that
-the runtime optimized, and that module rewritten. A time is that of a program until its result is ready; what copies it
-to the host is not the program's. All clients have one device.
+plugin above it, by our client and, where it is installed, by pypjrt; JAX with these two as its backends; and the
+example in C++, which runs the module that the runtime optimized, and that module rewritten. A time is that of a program
+until its result is ready; what copies it to the host is not the program's. All clients have one device.
 """
 
 # pyright: basic, reportArgumentType=false
@@ -32,14 +32,14 @@ COMPILES = 4
 REFERENCE = "JAX, dispatched"
 
 
-def in_jax(folder: Path, name: str, options: dict[str, int], runs: int) -> None:
-    """Write the program, its operands and JAX's result; then run it with the pass and without it."""
+def program_of(name: str, options: dict[str, int]):
+    """A function of a model's operands, and the operands.
+
+    The example in C++ takes operands in f32: what is something else is a constant of the program.
+    """
     import jax
 
-    import hlo_dispatch
-
     workload = find(name).workload(**options)
-    # The example in C++ takes operands in f32: what is something else is a constant of the program.
     leaves, tree = jax.tree.flatten(workload.arguments)
     operands = {i: np.asarray(leaf) for i, leaf in enumerate(leaves) if np.asarray(leaf).dtype == np.float32}
 
@@ -48,24 +48,56 @@ def in_jax(folder: Path, name: str, options: dict[str, int], runs: int) -> None:
         arguments = jax.tree.unflatten(tree, [named.get(i, leaf) for i, leaf in enumerate(leaves)])
         return workload.function(*arguments)
 
-    values = [jax.numpy.asarray(value) for value in operands.values()]
+    return program, list(operands.values())
+
+
+def in_jax(folder: Path, name: str, options: dict[str, int], runs: int) -> None:
+    """Write the program, its operands and JAX's result; then run it with the pass and without it."""
+    import jax
+
+    import hlo_dispatch
+
+    program, operands = program_of(name, options)
+    values = [jax.numpy.asarray(value) for value in operands]
 
     def lowered():
         return jax.jit(program, keep_unused=True).lower(*values)
 
     (folder / "program.mlir").write_text(str(lowered().compiler_ir("stablehlo")))
-    np.savez(folder / "operands.npz", *operands.values())
+    np.savez(folder / "operands.npz", *operands)
     stock = lowered().compile()
     np.save(folder / "expected.npy", np.asarray(stock(*values)))
     with hlo_dispatch.enabled():
         for _ in range(COMPILES):
             dispatched = lowered().compile()
-    calls = str(dispatched.as_text()).count('custom_call_target="hlo_dispatch.')
     programs = {
         "JAX": lambda: stock(*values).block_until_ready(),
         REFERENCE: lambda: dispatched(*values).block_until_ready(),
     }
-    answer_turns({REFERENCE: fact(folder, dispatched(*values), calls)}, programs, runs)
+    answer_turns({REFERENCE: fact(folder, dispatched(*values), calls_of(dispatched))}, programs, runs)
+
+
+def in_jax_on_plugin(folder: Path, name: str, options: dict[str, int], runs: int, number: str) -> None:
+    """Run the program by JAX whose backend is the plugin, or the runtime alone; `number` is the runtime's."""
+    import jax
+
+    with jax.default_device(jax.devices("cpu")[0]):
+        program, operands = program_of(name, options)
+    programs, facts = {}, {}
+    for backend in ("runtime", "plugin"):
+        with jax.default_device(jax.devices(backend)[0]):
+            values = [jax.device_put(value, jax.devices(backend)[0]) for value in operands]
+            for _ in range(COMPILES):
+                compiled = jax.jit(program, keep_unused=True).lower(*values).compile()
+            title = f"{number}: JAX on the {backend}"
+            programs[title] = lambda compiled=compiled, values=values: compiled(*values).block_until_ready()
+            facts[title] = fact(folder, compiled(*values), calls_of(compiled))
+    answer_turns(facts, programs, runs)
+
+
+def calls_of(compiled) -> int:
+    """How many kernel calls of ours a compiled function of JAX's has."""
+    return str(compiled.as_text()).count('custom_call_target="hlo_dispatch.')
 
 
 def fact(folder: Path, result, calls: int | None = None) -> str:
@@ -154,6 +186,12 @@ def measure(model: str, runtimes: list[str], options: argparse.Namespace, folder
             here = ["--runtime", runtime, "--number", str(number)]
             peers.append(HostProcess([*_step("PJRT", folder), model, *common, *here]))
             peers[-1].start()
+            libraries = f"runtime:{runtime},plugin:{kernels.plugin_path()}"
+            on_plugin = {"PJRT_NAMES_AND_LIBRARY_PATHS": libraries, "JAX_PLATFORMS": "plugin,runtime,cpu"}
+            on_plugin |= {"HLO_DISPATCH_PJRT_RUNTIME": runtime, "HLO_DISPATCH_PYTHON": sys.executable}
+            command = [*_step("JAX on plugin", folder), model, *common, *here]
+            peers.append(HostProcess(command, os.environ | on_plugin))
+            peers[-1].start()
             peers += in_cpp(folder, runtime, number, options.runs)
         for turn in range(options.turns):
             for peer in peers[:: 1 if turn % 2 == 0 else -1]:
@@ -175,10 +213,11 @@ def main() -> None:
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--modules", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.step == "JAX":
+    if options.step in ("JAX", "JAX on plugin"):
         (model,) = options.models
         named = "tokens" if model == "bert-layer" else "size"
-        in_jax(Path(options.folder), model, {named: options.size} if options.size else {}, options.runs)
+        given = Path(options.folder), model, {named: options.size} if options.size else {}, options.runs
+        in_jax(*given) if options.step == "JAX" else in_jax_on_plugin(*given, options.number)
     elif options.step == "rewrite":
         rewrite_for_host(*options.modules)
     elif options.step == "PJRT":

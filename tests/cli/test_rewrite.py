@@ -17,6 +17,7 @@ def test_text_goes_to_stdout_and_the_table_to_stderr(run, text_file):
     assert TARGET in done.stdout.decode()
     assert "1 of 1 region dispatched" in done.stderr.decode()
     assert "onednn.convolution" in done.stderr.decode()
+    assert "is for the XLA that optimized its input; compile it with run_backend_only" in done.stderr.decode()
 
 
 def test_no_table_is_silent(run, text_file):
