@@ -44,6 +44,7 @@ _KERNELS = {
     "layer_norm": NORMS,
     "pack": COPIES,
     "pooling": REST,
+    "row_sums": REST,
     "searchsorted": REST,
     "softmax": NORMS,
     "squared_distances": REST,

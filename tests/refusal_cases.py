@@ -51,7 +51,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "recurrent layer": tuple(recurrent.name for recurrent in table().recurrents),
     "group norm": tuple(norm.name for norm in table().group_norms),
     "elementwise region": tuple(region.name for region in table().elementwise),
-    "pattern": tuple(pattern.name for pattern in table().patterns),
+    "pattern": tuple(pattern.name for pattern in table().patterns if pattern.has_near_misses),
+    "unreported pattern": tuple(pattern.name for pattern in table().patterns if not pattern.has_near_misses),
 }
 """The kinds by what matches them."""
 
@@ -256,18 +257,19 @@ class Column:
 def _all(code: str, **other: str) -> dict[str, str]:
     groups = ("anchor", "routine", "cumulative routine", "search routine", "sparse routine", "attention", "pattern")
     codes = {group: code for group in groups}
-    return codes | {"glue op": UNREPORTED} | other
+    is_missed = other.get("pattern") == "near-miss"
+    return codes | {"glue op": UNREPORTED, "unreported pattern": UNREPORTED if is_missed else code} | other
 
 
 _NO_TREE = {"cumulative routine": UNREPORTED, "search routine": UNREPORTED, "sparse routine": UNREPORTED}
 """Nobody expects of any reduce-window that it begins a tree, nor of any gather or scatter that it adds up rows."""
 
-_OF_LOOPS = ("search routine",)
-"""Whose region, a loop, has no dimensions of its own."""
+_OF_LOOPS_AND_SUMS = ("search routine", "unreported pattern")
+"""Whose region, a loop or a sum, may have no dimensions of its own."""
 
 
 def _of_dimensions(code: str, **other: str) -> dict[str, str]:
-    return {group: found for group, found in _all(code, **other).items() if group not in _OF_LOOPS}
+    return {group: found for group, found in _all(code, **other).items() if group not in _OF_LOOPS_AND_SUMS}
 
 
 MATRIX: dict[str, Column] = {

@@ -21,8 +21,8 @@ BETWEEN = frozenset(("concatenation", "rectifying", "scaling", "whole_window"))
 OF_OTHER_TYPES = frozenset(
     ("double_convolution", "narrow_product", "integer_convolution", "integer_product", "wrapping_product")
 )
-# `bench everyday distances` times it.
-OF_TWO_SETS = frozenset(("squared_distances",))
+# `bench everyday distances` and `reductions` time them.
+OF_EVERYDAY = frozenset(("row_norms", "square_sums", "squared_distances", "vector_sum"))
 # How a report writes a binary of the table.
 SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
 
@@ -37,7 +37,7 @@ def table_entries() -> set[str]:
         ACTIVATIONS
         | binaries
         | (set(TABLE.anchors) - BETWEEN - OF_OTHER_TYPES)
-        | {pattern.name for pattern in TABLE.patterns} - OF_TWO_SETS
+        | {pattern.name for pattern in TABLE.patterns} - OF_EVERYDAY
         | routines
     )
 

@@ -117,6 +117,12 @@ def _logits(dtype: str) -> dict[str, Any]:
     return source | {"dst_type": "s32", "dst_dims": [8], "dst_strides": [1], "extremum": "maximum"}
 
 
+def _vectors(dtype: str) -> dict[str, Any]:
+    """Rows of numbers, and the norm of each."""
+    rows = {"src_type": dtype, "src_dims": [100, 10_000], "src_strides": [10_000, 1]}
+    return rows | {"dst_type": dtype, "dst_dims": [100], "dst_strides": [1], "of": "squares", "root": 1}
+
+
 def _groups(dtype: str) -> dict[str, Any]:
     """An image whose channels are normalized in groups."""
     image = {"type": dtype, "dims": [1, 4096, 320], "strides": [1310720, 320, 1]}
@@ -265,6 +271,7 @@ SAMPLES = (
     Sample(_LOW[:2], _sequences),
     Sample(_LOW[:2], _logits),
     Sample(_LOW[:2], _groups),
+    Sample(("f32", "f64", "bf16"), _vectors),
     Sample(("f32", "f64"), _points),
     Sample(("f32", "f64"), _functions),
     Sample(_LOW[:1], _sorts),

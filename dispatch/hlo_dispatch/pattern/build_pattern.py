@@ -60,8 +60,8 @@ class PatternBuilder:
         return Pattern(
             name, entry.formula, tuple(spellings), where, entry.kernel.name, operands, attributes, scratch,
             {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()},
-            size if entry.priority is None else entry.priority, entry.priority is not None, self._is_users,
-            entry.origin, self._source.key_location(path),
+            size if entry.priority is None else entry.priority, entry.priority is not None, entry.near_misses,
+            self._is_users, entry.origin, self._source.key_location(path),
         )  # fmt: skip
 
     def _spelling(self, path: Keys, text: str) -> Expression:

@@ -157,6 +157,7 @@ class PatternEntry(_Entry):
         description="per element type of the result"
     )
     priority: int | None = Field(None, description="who goes first; by default the number of operations it covers")
+    near_misses: bool = Field(True, description="whether reports say where one stopped that matches nowhere")
     origin: Text = Field(description="who computes it, and in which model")
 
 

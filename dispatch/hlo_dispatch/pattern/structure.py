@@ -30,6 +30,8 @@ class Pattern:
     priority: int
     has_explicit_priority: bool
     """Whether the author wrote the priority."""
+    has_near_misses: bool
+    """Whether reports say where it stopped."""
     is_user_defined: bool
     """Whether it is in a user's table, and so requested explicitly."""
     origin: str

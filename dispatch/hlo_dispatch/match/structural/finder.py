@@ -124,7 +124,7 @@ class StructuralFinder:
                 match.read_nodes()
                 found.append(match)
                 done.add(spelling.pattern.name)
-            elif attempt.matched:
+            elif attempt.matched and spelling.pattern.has_near_misses:
                 found.append(attempt.miss())
         return found
 
