@@ -95,8 +95,8 @@ def flat_graph(
         inserted_copy: the opcode of copies outside of fusions.
     """
 
-def opcodes_and_names(serialized: bytes, /) -> tuple[set[str], set[str]]:
-    """The opcodes of a serialized HloModuleProto, and the names of its computations and instructions."""
+def opcodes_and_names(serialized: bytes, /) -> tuple[dict[int, frozenset[str]], set[str]]:
+    """Of a serialized HloModuleProto: id of a computation → its opcodes; names of computations and instructions."""
 
 def grow_region(
     entry: Any,

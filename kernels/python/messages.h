@@ -15,7 +15,7 @@ namespace module_field {
 constexpr uint64_t kComputations = 3;
 }
 namespace computation_field {
-constexpr uint64_t kName = 1, kInstructions = 2, kRoot = 6;
+constexpr uint64_t kName = 1, kInstructions = 2, kId = 5, kRoot = 6;
 }
 namespace instruction_field {
 constexpr uint64_t kName = 1, kOpcode = 2, kShape = 3, kMetadata = 7, kParameterNumber = 9, kId = 35, kOperands = 36,

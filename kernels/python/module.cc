@@ -309,7 +309,7 @@ PyMethodDef methods[] = {
      "-> "
      "(nodes, value_of, instruction_of, members, narrow_of, root, shapes)"},
     {"opcodes_and_names", Python<OpcodesAndNames>, METH_O,
-     "opcodes_and_names(serialized) -> (opcodes, names): sets of those that a module has."},
+     "opcodes_and_names(serialized) -> (opcodes, names): id of a computation -> its opcodes, all names."},
     {"grow_region", Python<GrowRegion>, METH_VARARGS,
      "grow_region(entry, is_owned, is_materialized, scalar_constant, opcodes, types, float types, most nodes, most "
      "exits) -> (nodes, exits, constants)"},

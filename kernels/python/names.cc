@@ -1,7 +1,9 @@
 #include "python/names.h"
 
+#include <map>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
+#include <vector>
 
 #include "python/messages.h"
 
@@ -17,32 +19,66 @@ class Names {
     }
   }
 
-  Owned ToPython() const { return Checked(Py_BuildValue("(OO)", opcodes_.get(), names_.get())); }
+  Owned ToPython() const { return Checked(Py_BuildValue("(OO)", opcodes_of_.get(), names_.get())); }
 
  private:
   void AddComputation(std::string_view computation) {
+    uint64_t id = 0;
+    std::vector<bool> has(opcodes_.size());
     WireReader fields(computation);
     for (WireField field; fields.Next(&field);) {
-      if (field.number == computation_field::kName) Add(field.bytes, names_);
-      if (field.number == computation_field::kInstructions) AddInstruction(field.bytes);
+      if (field.number == computation_field::kName) AddName(field.bytes);
+      if (field.number == computation_field::kId) id = field.integer;
+      if (field.number == computation_field::kInstructions) AddInstruction(field.bytes, &has);
     }
+    const Owned key = Checked(PyLong_FromUnsignedLongLong(id));
+    if (PyDict_SetItem(opcodes_of_.get(), key.get(), SetOf(has)) != 0) throw PythonError();
   }
 
-  void AddInstruction(std::string_view instruction) {
+  void AddInstruction(std::string_view instruction, std::vector<bool>* has) {
     WireReader fields(instruction);
     for (WireField field; fields.Next(&field);) {
-      if (field.number == instruction_field::kName) Add(field.bytes, names_);
-      if (field.number == instruction_field::kOpcode && known_.insert(field.bytes).second) Add(field.bytes, opcodes_);
+      if (field.number == instruction_field::kName) AddName(field.bytes);
+      if (field.number == instruction_field::kOpcode) {
+        const size_t number = NumberOf(field.bytes);
+        if (has->size() <= number) has->resize(number + 1);
+        (*has)[number] = true;
+      }
     }
   }
 
-  static void Add(std::string_view text, const Owned& to) {
-    const Owned string = Checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
-    if (PySet_Add(to.get(), string.get()) != 0) throw PythonError();
+  void AddName(std::string_view name) {
+    if (PySet_Add(names_.get(), String(name).get()) != 0) throw PythonError();
   }
 
-  Owned opcodes_ = Checked(PySet_New(nullptr)), names_ = Checked(PySet_New(nullptr));
-  std::unordered_set<std::string_view> known_;
+  size_t NumberOf(std::string_view opcode) {
+    const auto [known, is_new] = number_of_.emplace(opcode, opcodes_.size());
+    if (is_new) opcodes_.push_back(String(opcode));
+    return known->second;
+  }
+
+  // The set of these opcodes; computations with the same ones share it.
+  PyObject* SetOf(std::vector<bool> has) {
+    while (!has.empty() && !has.back()) has.pop_back();
+    Owned& set = sets_[has];
+    if (set == nullptr) {
+      const Owned opcodes = Checked(PyList_New(0));
+      for (size_t number = 0; number < has.size(); ++number) {
+        if (has[number] && PyList_Append(opcodes.get(), opcodes_[number].get()) != 0) throw PythonError();
+      }
+      set = Checked(PyFrozenSet_New(opcodes.get()));
+    }
+    return set.get();
+  }
+
+  static Owned String(std::string_view text) {
+    return Checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+  }
+
+  Owned opcodes_of_ = Checked(PyDict_New()), names_ = Checked(PySet_New(nullptr));
+  std::vector<Owned> opcodes_;
+  std::unordered_map<std::string_view, size_t> number_of_;
+  std::map<std::vector<bool>, Owned> sets_;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 namespace hlo_dispatch::python {
 
-// Serialized HloModuleProto → the set of its opcodes, and that of all names of computations and instructions.
+// Serialized HloModuleProto → id of each computation → the set of its opcodes, and the set of all names of computations
+// and instructions.
 Owned OpcodesAndNames(PyObject* serialized);
 
 }  // namespace hlo_dispatch::python

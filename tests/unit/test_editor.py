@@ -174,3 +174,24 @@ def test_one_operand_is_replaced_where_another_one_is_the_same(editor: Editor) -
     assert editor.root.operand_ids[:] == [read, x]
     assert (editor.users(late), editor.users(read)) == ([], [root])
     assert root in editor.rewired
+
+
+def test_users_of_what_was_moved_down_follow_it(editor: Editor) -> None:
+    read, last = named(editor, "read"), list(editor.instructions)[-1]
+    moved = editor.mutable(read)
+    editor.erase(read)
+    editor.insert(moved, last)
+    commit(editor.module, [editor])
+    verify(editor.module)
+    assert names(editor.module).index("read") < names(editor.module).index("t")
+
+
+def test_dead_code_that_live_code_waits_for_stays(editor: Editor) -> None:
+    dropped, late = named(editor, "dropped"), named(editor, "late")
+    copies = [editor.after(dropped).make("slice", row_major("f32", (4,)), named(editor, "x")).id for _ in range(2)]
+    editor.add_control_dependency(late, copies[0])
+    editor.add_control_dependency(copies[0], copies[1])
+    dead = editor.after(dropped).make("slice", row_major("f32", (4,)), named(editor, "x")).id
+    editor.remove_dead_code()
+    assert editor.instructions.keys() >= {*copies, late}
+    assert dead not in editor.instructions

@@ -18,7 +18,7 @@ def ordered(module: Module, moved: dict[str, int]) -> list[str]:
     protos = {proto.id: proto for proto in module.entry.instructions}
     positions = {identifier: position for position, identifier in enumerate(protos)}
     positions |= {proto.id: moved[proto.name] for proto in protos.values() if proto.name in moved}
-    return names(in_order(protos, positions))
+    return names(in_order(protos, sorted(protos, key=positions.__getitem__)))
 
 
 def test_what_is_in_order_stays() -> None:

@@ -160,3 +160,12 @@ def test_parts_of_a_message_are_found_among_fields_of_every_wire_type() -> None:
     assert submessages(message, 3) == [b"ab", b""]
     assert submessages(b"\x1a" + b"\xc8\x01" + bytes(200), 3) == [bytes(200)]
     assert submessages(b"\x0b\x1a\x01x", 3) == []
+
+
+@pytest.mark.parametrize("text", [LOOP, BRANCHES, NO_CONTROL_FLOW])
+def test_opcodes_are_known_by_computation_before_one_is_asked_for(text: str) -> None:
+    parsed_module = parsed(text)
+    module = Module.from_bytes(parsed_module.to_bytes(), commits_edits=True)
+    assert module.opcodes == parsed_module.opcodes == {i.opcode for i in module.instructions}
+    for identifier, computation in module.computations.items():
+        assert module.opcodes_of(identifier) == {i.opcode for i in computation.instructions}

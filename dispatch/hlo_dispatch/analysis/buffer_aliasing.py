@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
+_LOOPS_AND_BRANCHES = frozenset(("while", "conditional"))
 
 Pair = tuple[tuple[int, ...], int | None]
 """(parameter number, tuple index…), index into the result tuple or None for the whole result."""
@@ -58,8 +59,9 @@ class BufferAliasing:
         return {
             called: instruction
             for computation, _ in self._module.control_flow_computations()
+            if not _LOOPS_AND_BRANCHES.isdisjoint(self._module.opcodes_of(computation.id))
             for instruction in computation.instructions[:]
-            if instruction.opcode in ("while", "conditional")
+            if instruction.opcode in _LOOPS_AND_BRANCHES
             for called in instruction.called_computation_ids[:]
         }
 

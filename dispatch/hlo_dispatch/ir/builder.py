@@ -73,12 +73,11 @@ class InstructionBuilder:
     def _new(
         self, opcode: str, shape: Shape | ShapeProto | None, operands: Sequence[int], stem: str, identifier: int | None
     ) -> InstructionProto:
-        made = InstructionProto(
-            opcode=opcode,
-            id=self.fresh_id() if identifier is None else identifier,
-            name=self.module.fresh_name(stem or opcode),
-            operand_ids=operands,
-        )
+        made = InstructionProto()  # a constructor with fields takes longer
+        made.opcode = opcode
+        made.id = self.fresh_id() if identifier is None else identifier
+        made.name = self.module.fresh_name(stem or opcode)
+        made.operand_ids.extend(operands)
         if shape is not None:
             made.shape.CopyFrom(shape.to_proto() if isinstance(shape, Shape) else shape)
         if self._origin is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -36,6 +37,9 @@ class Editor:
         self.positions: dict[int, float] = dict(zip(self.instructions, itertools.count(), strict=False))
         """Id → preferred position in the original order; erased instructions keep theirs."""
         self._mutable: set[int] = set()
+        """Ids of the instructions that are the draft's own: created, or copied to be changed."""
+        self._moved: set[int] = set()
+        """Ids of those that were erased and inserted again."""
         self._users: dict[int, dict[int, int]] | None = None
         """Id → id of each user, and how often that one has it as an operand; made when users are first asked for."""
 
@@ -50,18 +54,25 @@ class Editor:
 
     def users(self, identifier: int) -> list[int]:
         """Ids of the instructions that have this one as an operand, each once."""
-        if self._users is None:
-            users: dict[int, dict[int, int]] = {}
-            for user, instruction in self.instructions.items():
-                for operand in instruction.operand_ids[:]:
-                    of_operand = users.setdefault(operand, {})
-                    of_operand[user] = of_operand.get(user, 0) + 1
-            self._users = users
-        return list(self._users.get(identifier, ()))
+        return list(self._index_of_users().get(identifier, ()))
 
     def ordered(self, preferred_predecessors: Mapping[int, AbstractSet[int]] | None = None) -> list[InstructionProto]:
         """The instructions in topological order, as close to the original order as possible (`in_order`)."""
-        return in_order(self.instructions, self.positions, preferred_predecessors)
+        order = sorted(self.instructions, key=self.positions.__getitem__)
+        if not preferred_predecessors and self._is_ordered(order):
+            return [self.instructions[identifier] for identifier in order]
+        return in_order(self.instructions, order, preferred_predecessors)
+
+    def _is_ordered(self, order: Sequence[int]) -> bool:
+        """Whether an order is topological; in the original one every operand precedes its users."""
+        place = {identifier: number for number, identifier in enumerate(order)}
+        users = {user for identifier in self._moved & place.keys() for user in self.users(identifier)}
+        waiting = {identifier for identifier, proto in self.instructions.items() if proto.control_predecessor_ids}
+        for identifier in self._mutable | users | waiting:
+            proto, own = self.instructions[identifier], place[identifier]
+            if any([place[earlier] >= own for earlier in (*proto.operand_ids[:], *proto.control_predecessor_ids[:])]):
+                return False
+        return True
 
     # --- adding -----------------------------------------------------------------------------------
 
@@ -90,6 +101,8 @@ class Editor:
 
     def _insert(self, instruction: InstructionProto, position: float) -> None:
         identifier = instruction.id
+        if identifier in self.positions:
+            self._moved.add(identifier)
         self.instructions[identifier] = instruction
         self.positions[identifier] = position
         self.created.add(identifier)
@@ -173,15 +186,30 @@ class Editor:
 
     def remove_dead_code(self, pure: Collection[int] = ()) -> None:
         """Erase the dead instructions without side effects: bitcasts, constants, fusions …, and those in `pure`."""
-        self._keep(i for i, proto in self.instructions.items() if proto.opcode not in _VALUES_ONLY and i not in pure)
+        users = self._index_of_users()
+        dead = [i for i in self.instructions if not users.get(i) and self._is_dead(i, pure)]
+        if not dead:
+            return
+        predecessors = {i: found for i, p in self.instructions.items() if (found := p.control_predecessor_ids[:])}
+        waiting = Counter(itertools.chain(*predecessors.values()))
+        while dead:
+            identifier = dead.pop()
+            if identifier not in self.instructions or waiting[identifier]:
+                continue
+            waiting.subtract(predecessors.get(identifier, ()))
+            earlier = {*self.instructions[identifier].operand_ids[:], *predecessors.get(identifier, ())}
+            self.erase(identifier)
+            dead += [other for other in earlier if self._is_dead(other, pure)]
+
+    def _is_dead(self, identifier: int, pure: Collection[int]) -> bool:
+        """Whether an instruction has neither users nor side effects; another one may wait for it."""
+        if identifier not in self.instructions or self.users(identifier) or identifier == self.root_id:
+            return False
+        return identifier in pure or self.instructions[identifier].opcode in _VALUES_ONLY
 
     def keep_reachable_from_root(self) -> None:
         """Erase the instructions that the root does not depend on, parameters included."""
-        self._keep(())
-
-    def _keep(self, identifiers: Iterable[int]) -> None:
-        """Erase all instructions but these, the root, and what they depend on."""
-        live = {self.root_id, *identifiers}
+        live = {self.root_id}
         pending = list(live)
         while pending:
             instruction = self.instructions[pending.pop()]
@@ -193,7 +221,35 @@ class Editor:
             for identifier in [identifier for identifier in self.instructions if identifier not in live]:
                 self.erase(identifier)
 
+    # --- writing back -----------------------------------------------------------------------------
+
+    def write_to(self, computation: ComputationProto) -> None:
+        """Write the draft's instructions, in order, to its computation, or to that one of a copy of the module.
+
+        Those that the draft left alone stay where they are: copying all takes longer than most drafts.
+        """
+        ordered = self.ordered()
+        place = {instruction.id: number for number, instruction in enumerate(ordered)}
+        kept = place.keys() - self._mutable if computation is self.computation else frozenset[int]()
+        messages = computation.instructions
+        # A protobuf message that leaves its list lives as long as a reference to it. Sorting in place copies none.
+        messages.sort(key=lambda message: message.id not in kept)
+        del messages[len(kept) :]
+        messages.extend([instruction for instruction in ordered if instruction.id not in kept])
+        messages.sort(key=lambda message: place[message.id])
+        computation.root_id = self.root_id
+
     # --- the index of users -----------------------------------------------------------------------
+
+    def _index_of_users(self) -> dict[int, dict[int, int]]:
+        if self._users is None:
+            users: dict[int, dict[int, int]] = {}
+            for user, instruction in self.instructions.items():
+                for operand in instruction.operand_ids[:]:
+                    of_operand = users.setdefault(operand, {})
+                    of_operand[user] = of_operand.get(user, 0) + 1
+            self._users = users
+        return self._users
 
     def _index(self, user: int, operands: Iterable[int]) -> None:
         assert self._users is not None
@@ -223,11 +279,7 @@ def commit(module: Module, editors: Collection[Editor]) -> set[int]:
     order: dict[int, int] = {}
     for computation in computations[:]:
         if (editor := drafts.get(computation.id)) is not None:
-            instructions = editor.ordered()
-            # A protobuf message that leaves its list lives as long as a reference to it.
-            del computation.instructions[:]
-            computation.instructions.extend(instructions)
-            computation.root_id = editor.root_id
+            editor.write_to(computation)
             computations.extend(editor.computations)
             for new in editor.computations:
                 order[new.id] = len(order)

@@ -11,19 +11,16 @@ from hlo_dispatch.ir.schema import InstructionProto
 
 def in_order(
     protos: Mapping[int, InstructionProto],
-    positions: Mapping[int, float],
+    original_order: Sequence[int],
     preferred_predecessors: Mapping[int, AbstractSet[int]] | None = None,
 ) -> list[InstructionProto]:
     """Topological order, as close to the original order as possible.
 
     Args:
         protos: the computation's instructions by id.
-        positions: id → preferred position in the original order.
+        original_order: their ids in the order of their positions.
         preferred_predecessors: id → ids of instructions that should precede it, too, wherever that is possible.
     """
-    original_order = sorted(sorted(protos), key=positions.__getitem__)
-    if not preferred_predecessors and _is_ordered(protos, original_order):
-        return [protos[identifier] for identifier in original_order]
     needs = {i: {*protos[i].operand_ids[:], *protos[i].control_predecessor_ids[:]} for i in original_order}
     count = len(needs)
     position = {identifier: place for place, identifier in enumerate(original_order)}
@@ -57,13 +54,3 @@ def _counted(before: Mapping[int, AbstractSet[int]]) -> tuple[dict[int, int], di
         for other in others:
             after.setdefault(other, []).append(identifier)
     return {identifier: len(others) for identifier, others in before.items()}, after
-
-
-def _is_ordered(protos: Mapping[int, InstructionProto], order: Sequence[int]) -> bool:
-    seen: set[int] = set()
-    for identifier in order:
-        proto = protos[identifier]
-        if not (seen.issuperset(proto.operand_ids[:]) and seen.issuperset(proto.control_predecessor_ids[:])):
-            return False
-        seen.add(identifier)
-    return True

@@ -121,12 +121,15 @@ class Module:
     @property
     def opcodes(self) -> frozenset[str]:
         """The opcodes of all instructions, those inside fusions included, and perhaps of erased ones."""
-        if self._opcodes is None and self._source is not None:
-            opcodes, names = native().opcodes_and_names(self._source)
-            self._names = self._names or names
-            self._opcodes = frozenset(opcodes)
-        elif self._opcodes is None:
-            self._opcodes = frozenset[str]().union(*map(self.opcodes_of, self.computations))
+        if self._opcodes is None:
+            if self._source is not None:
+                opcodes_of, names = native().opcodes_and_names(self._source)
+                self._names = self._names or names
+                if self._messages:  # every edit is committed
+                    self._opcodes_of = opcodes_of
+            else:
+                opcodes_of = {identifier: self.opcodes_of(identifier) for identifier in self.computations}
+            self._opcodes = frozenset[str]().union(*set(opcodes_of.values()))
         return self._opcodes
 
     def opcodes_of(self, identifier: int) -> frozenset[str]:

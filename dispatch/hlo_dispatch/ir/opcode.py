@@ -23,9 +23,10 @@ PLAIN = ELEMENTWISE - {"compare"} | SHIFTS | {BITCAST, "reshape", "copy"}
 CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 
 # Opcodes of most instructions, which call no computation.
-CALLS_NOTHING = ELEMENTWISE | {
-    BITCAST, "broadcast", "constant", "copy", "get-tuple-element", "parameter", "reshape", "transpose"
-}  # fmt: skip
+CALLS_NOTHING = PLAIN | frozenset(
+    "broadcast compare concatenate constant convolution dot dynamic-slice dynamic-update-slice gather "
+    "get-tuple-element iota pad parameter reduce-precision reverse slice transpose tuple".split()
+)
 
 # Deterministic opcodes whose value also depends on other fields of the proto.
 PURE_WITH_FIELDS = frozenset(

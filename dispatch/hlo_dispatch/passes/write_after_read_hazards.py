@@ -22,6 +22,7 @@ from hlo_dispatch.analysis.in_place_updates import operand_updated_in_place
 from hlo_dispatch.analysis.reachability import ReachabilityMap, ancestors
 from hlo_dispatch.analysis.topological_order import TopologicalOrder
 from hlo_dispatch.ir.editor import Editor
+from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.passes.merged_buffers import separate_buffers
 
@@ -166,9 +167,7 @@ class _HazardResolver:
         if value in elements:
             return
         definer = self._uses.definer(value)
-        elements = self._in_same_buffer(elements, definer)
-        users = (reader for element in elements for reader in self._uses.readers(element))
-        readers = [reader for reader in dict.fromkeys(users) if reader != root.id]
+        elements, readers = self._readers_in_front(elements, definer)
         if definer not in self._editor.created and not any(reader in self._editor.created for reader in readers):
             return
         later_readers = self._readers_after(readers, definer, reachability)
@@ -182,6 +181,18 @@ class _HazardResolver:
             if reader != definer:
                 self._editor.add_control_dependency(copy.id, reader)
         self._replace_result(root, result, copy)
+
+    def _readers_in_front(self, values: set[int], end: int) -> tuple[set[int], list[int]]:
+        """The values that are in the buffer of these in front of `end`, and what reads them besides the root."""
+        protos, updates = self._protos, self._updates
+        users = dict.fromkeys(user for value in values for user in self._editor.users(value))
+        users.pop(self._editor.root_id, None)
+        # Most parts of a state have readers that put nothing into their buffer.
+        if any([protos[user].opcode in FORWARDS or (user in updates and user != end) for user in users]):
+            values = self._in_same_buffer(values, end)
+            users = dict.fromkeys(reader for value in values for reader in self._uses.readers(value))
+            users.pop(self._editor.root_id, None)
+        return values, list(users)
 
     def _in_same_buffer(self, values: set[int], end: int) -> set[int]:
         """These values, and those that loops and other in-place updates in front of `end` put into their buffer."""

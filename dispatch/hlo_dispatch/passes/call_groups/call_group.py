@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hlo_dispatch.analysis.buffer_assignment import BufferAssignment
@@ -36,7 +37,7 @@ class Member:
         """Numbers of all values that it reads, the one that it adds to included."""
         return self.inputs if self.accumulated is None else (*self.inputs, self.accumulated)
 
-    @property
+    @cached_property
     def attributes(self) -> Attributes:
         """Its attributes among those of the group call."""
         in_group: dict[str, Any] = {"target": self.call.target, "inputs": self.inputs, "output": self.output}
