@@ -141,6 +141,11 @@ def checked_leaves(check: object, args: tuple[Any, ...], kwargs: dict[str, Any],
     object is deleted.
     """
 
+def other_leaves(check: object, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> list[Any] | None:
+    """The leaves of arguments that may be any object; None where structure, objects or types are others. Those that are
+    to be certain objects are not read, so that they may be deleted.
+    """
+
 def library_path() -> str:
     """Return the file of the library that all of this is in, libhlo_dispatch_kernels.so."""
 

@@ -14,6 +14,9 @@ constexpr char kLeafCheck[] = "hlo_dispatch leaf check";
 
 // What a walk has found: references, since a registered node's flattening may drop what the arguments hold.
 struct Found {
+  // Whether leaves that have to be certain objects are compared by address only: hundreds of weights, which the caller
+  // has not read since the last call, are a cache miss each.
+  bool is_without_expected = false;
   std::vector<Owned> leaves;
   std::vector<PyObject*> expected;
 };
@@ -73,6 +76,7 @@ class Node {
       case Kind::kLeaf:
         if (expected_ != nullptr) {
           if (object != expected_) return false;
+          if (found->is_without_expected) return true;
           found->expected.push_back(object);
         } else if (!IsOneOf(known.types, Py_TYPE(object))) {
           return false;
@@ -115,14 +119,20 @@ class Node {
     for (Py_ssize_t i = 0; i < PyTuple_Size(descriptions); ++i) children_.emplace_back(Item(descriptions, i));
   }
 
+  // The same of a borrowed reference, which a registered node's own code may drop.
+  bool FindHeld(PyObject* object, const Leaves& known, Found* found) const {
+    if (kind_ == Kind::kLeaf && expected_ != nullptr) return Find(object, known, found);
+    const Owned held(Py_NewRef(object));
+    return Find(object, known, found);
+  }
+
   template <Py_ssize_t (*size)(PyObject*), PyObject* (*get)(PyObject*, Py_ssize_t)>
   bool FindAll(PyObject* object, const Leaves& known, Found* found) const {
     if (size(object) != static_cast<Py_ssize_t>(children_.size())) return false;
     for (size_t i = 0; i < children_.size(); ++i) {
       PyObject* item = get(object, static_cast<Py_ssize_t>(i));
       if (item == nullptr) throw PythonError();  // a list that became shorter meanwhile
-      const Owned held(Py_NewRef(item));
-      if (!children_[i].Find(item, known, found)) return false;
+      if (!children_[i].FindHeld(item, known, found)) return false;
     }
     return true;
   }
@@ -133,8 +143,7 @@ class Node {
       PyObject* value = PyDict_GetItemWithError(object, keys_[i].get());
       if (value == nullptr && PyErr_Occurred() != nullptr) throw PythonError();
       if (value == nullptr) return false;
-      const Owned held(Py_NewRef(value));
-      if (!children_[i].Find(value, known, found)) return false;
+      if (!children_[i].FindHeld(value, known, found)) return false;
     }
     return true;
   }
@@ -201,23 +210,44 @@ Owned LeafCheck(PyObject* arguments) {
   return capsule;
 }
 
+namespace {
+
+// The leaves that a walk has found, without those that it left out; null where the arguments are others.
+Owned FoundLeaves(const Checker& checker, PyObject* positional, PyObject* named, Found* found) {
+  found->leaves.resize(checker.count);
+  if (!IsFound(checker, positional, named, found)) return nullptr;
+  Owned list = Checked(PyList_New(0));
+  for (const Owned& leaf : found->leaves) {
+    if (leaf != nullptr && PyList_Append(list.get(), leaf.get()) != 0) throw PythonError();
+  }
+  return list;
+}
+
+Owned OrNone(Owned found) { return found == nullptr ? Owned(Py_NewRef(Py_None)) : std::move(found); }
+
+}  // namespace
+
 Owned CheckedLeaves(PyObject* arguments) {
   PyObject *capsule = nullptr, *positional = nullptr, *named = nullptr;
   if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &positional, &named)) throw PythonError();
   const Checker& checker = *CheckerOf(capsule);
   Found found;
-  found.leaves.resize(checker.count);
   found.expected.reserve(checker.count);
-  if (!IsFound(checker, positional, named, &found)) return Owned(Py_NewRef(Py_None));
-  Owned list = Checked(PyList_New(static_cast<Py_ssize_t>(checker.count)));
-  for (size_t i = 0; i < checker.count; ++i) {
-    PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), found.leaves[i].release());
-  }
+  Owned list = FoundLeaves(checker, positional, named, &found);
   for (PyObject* leaf : found.expected) {
+    if (list == nullptr) break;
     const Owned deleted = Checked(PyObject_CallFunctionObjArgs(checker.known.is_deleted.get(), leaf, nullptr));
-    if (deleted.get() != Py_False) return Owned(Py_NewRef(Py_None));
+    if (deleted.get() != Py_False) list.reset();
   }
-  return list;
+  return OrNone(std::move(list));
+}
+
+Owned OtherLeaves(PyObject* arguments) {
+  PyObject *capsule = nullptr, *positional = nullptr, *named = nullptr;
+  if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &positional, &named)) throw PythonError();
+  Found found;
+  found.is_without_expected = true;
+  return OrNone(FoundLeaves(*CheckerOf(capsule), positional, named, &found));
 }
 
 }  // namespace hlo_dispatch::python

@@ -18,6 +18,9 @@ Owned LeafCheck(PyObject* arguments);
 // (capsule, positional arguments, others) → the list of leaves, or None where something is different or `is_deleted`.
 Owned CheckedLeaves(PyObject* arguments);
 
+// The same → the list of the leaves that may be any object; the other ones are compared by address alone and not read.
+Owned OtherLeaves(PyObject* arguments);
+
 }  // namespace hlo_dispatch::python
 
 #endif  // HLO_DISPATCH_PYTHON_LEAF_CHECK_H_

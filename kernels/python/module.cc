@@ -319,6 +319,8 @@ PyMethodDef methods[] = {
      "leaf_check(positional, named, types, is_deleted, flatten) -> what checked_leaves compares arguments with."},
     {"checked_leaves", Python<CheckedLeaves>, METH_VARARGS,
      "checked_leaves(check, args, kwargs) -> the list of their leaves, or None where they are others."},
+    {"other_leaves", Python<OtherLeaves>, METH_VARARGS,
+     "other_leaves(check, args, kwargs) -> the list of the leaves that may be any object, or None likewise."},
     {"library_path", Python<LibraryPath>, METH_NOARGS,
      "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},

@@ -54,10 +54,15 @@ def _usual_flattening() -> None:
     Node.flatten = lambda node: (iter(node.children), node.metadata)
 
 
-def made(args: tuple[Any, ...], kwargs: dict[str, Any], static: tuple[int, ...], **options: Any) -> Any:
+def both(args: tuple[Any, ...], kwargs: dict[str, Any], static: tuple[int, ...], **options: Any) -> Any:
     form = CallForm(jax.jit(lambda *args, **kwargs: None, **options))
     leaves, _ = form.flat(args, kwargs)
     return leaf_check(form, Call(leaves, args, kwargs), {number: leaves[number] for number in static}), leaves
+
+
+def made(*described: Any, **options: Any) -> Any:
+    check, leaves = both(*described, **options)
+    return check and check.leaves, leaves
 
 
 def array(value: float = 1.0) -> jax.Array:
@@ -67,11 +72,12 @@ def array(value: float = 1.0) -> jax.Array:
 def test_it_finds_the_leaves_in_jax_s_order() -> None:
     p = {"b": [array(), (array(), None)], "a": {2: array(), 1: array()}}
     args, kwargs = (p, array(), 3), {"y": np.ones(2), "x": array()}
-    check, leaves = made(args, kwargs, (0, 1, 2, 3))
-    found = check(args, kwargs)
-    assert [id(leaf) for leaf in found] == [id(leaf) for leaf in leaves]
+    check, leaves = both(args, kwargs, (0, 1, 2, 3))
+    assert [id(leaf) for leaf in check.leaves(args, kwargs)] == [id(leaf) for leaf in leaves]
+    assert [id(leaf) for leaf in check.dynamic_leaves(args, kwargs)] == [id(leaf) for leaf in leaves[4:]]
     turned = {"a": dict(reversed(p["a"].items())), "b": list(p["b"])}
-    assert check((turned, array(), 4), {"x": array(), "y": array()}) is not None
+    assert check.leaves((turned, array(), 4), {"x": array(), "y": array()}) is not None
+    assert check.dynamic_leaves((turned, array(), 4), {"x": array(), "y": array()})[1] == 4
 
 
 @pytest.mark.parametrize(
@@ -97,18 +103,20 @@ def test_it_finds_the_leaves_in_jax_s_order() -> None:
 )
 def test_others_are_not_found(other: Any) -> None:
     p = {"a": array(), "b": array(), "l": [array(), array()], "n": None}
-    check, _ = made((p,), {}, (0, 1, 2))
-    assert check((p,), {}) is not None
-    assert check((other(p),), {}) is None
-    for args, kwargs in (((), {}), ((p, p), {}), ((), {"p": p}), ((p,), {"p": p})):
-        assert check(args, kwargs) is None
+    check, _ = both((p,), {}, (0, 1, 2))
+    assert check.leaves((p,), {}) is not None
+    assert len(check.dynamic_leaves((p,), {})) == 1
+    for args, kwargs in (((other(p),), {}), ((), {}), ((p, p), {}), ((), {"p": p}), ((p,), {"p": p})):
+        assert check.leaves(args, kwargs) is None
+        assert check.dynamic_leaves(args, kwargs) is None
 
 
 def test_deleted_ones_are_not_found() -> None:
     p = [array(), array()]
-    check, _ = made((p,), {}, (0, 1))
+    check, _ = both((p,), {}, (0, 1))
     p[1].delete()
-    assert check((p,), {}) is None
+    assert check.leaves((p,), {}) is None
+    assert check.dynamic_leaves((p,), {}) == [], "they are not read"
 
 
 def test_static_arguments_are_compared() -> None:
@@ -177,7 +185,7 @@ def test_other_registered_nodes_are_not_found(name: str, other: Any) -> None:
 
 def test_a_node_s_own_code_may_do_anything() -> None:
     p = [Node(array()), array(), array()]
-    check, _ = made((p,), {}, (0,))
+    both_checks, _ = both((p,), {}, (0,))
 
     def shorten(node: Node) -> tuple[Any, Any]:
         del p[1:]
@@ -193,19 +201,21 @@ def test_a_node_s_own_code_may_do_anything() -> None:
 
         return flatten
 
-    children = p[0].children
-    assert check((p,), {}) is not None
-    for flatten, is_found in ((replace, True), (shorten, False)):
-        Node.flatten, p[0].children, p[1:] = flatten, children, [array(), array()]
-        assert (check((p,), {}) is not None) is is_found
-    p[1:] = [array(), array()]
-    Node.flatten = fail(ValueError("no"))
-    assert check((p,), {}) is None
-    Node.flatten = fail(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        check((p,), {})
-    Node.flatten = lambda node: 3  # pyright: ignore[reportAttributeAccessIssue]
-    assert check((p,), {}) is None
+    children, usual = p[0].children, Node.flatten
+    for check in (both_checks.leaves, both_checks.dynamic_leaves):
+        Node.flatten, p[0].children, p[1:] = usual, children, [array(), array()]
+        assert check((p,), {}) is not None
+        for flatten, is_found in ((replace, True), (shorten, False)):
+            Node.flatten, p[0].children, p[1:] = flatten, children, [array(), array()]
+            assert (check((p,), {}) is not None) is is_found
+        p[1:] = [array(), array()]
+        Node.flatten = fail(ValueError("no"))
+        assert check((p,), {}) is None
+        Node.flatten = fail(KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            check((p,), {})
+        Node.flatten = lambda node: 3  # pyright: ignore[reportAttributeAccessIssue]
+        assert check((p,), {}) is None
 
 
 def test_keys_of_random_numbers_are_leaves() -> None:

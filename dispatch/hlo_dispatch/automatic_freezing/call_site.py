@@ -20,6 +20,8 @@ from hlo_dispatch.automatic_freezing.trial import FROZEN
 from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments
 from hlo_dispatch.process.fork_safe_lock import ForkSafeLock
 
+UNSETTLED = object()
+"""In place of a value: the call is not one of a settled site."""
 _MOST_TRIES = 2
 """Preparations of a program that few calls used; from then on few calls are observed."""
 _ENOUGH_CALLS = 16
@@ -80,12 +82,32 @@ class CallSite:
             return self._jitted(*call.args, **call.kwargs)
         return self.plain.finished(self._results(call, is_checked), call)
 
+    def settled_results(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of a call whose frozen program is known to be faster; UNSETTLED: `checked` has to look at it."""
+        program = self._program
+        if program is None or program.check is None or self.plain.forwarded:
+            return UNSETTLED
+        check, chosen = program.check, program.settled
+        dynamic = None if chosen is None else check.dynamic_leaves(args, kwargs)
+        # Only while it is alive, no other object has the address of one of its leaves.
+        if chosen is None or dynamic is None or not program.is_alive:
+            return UNSETTLED
+        try:
+            results = chosen.results(program.leaf, dynamic)
+        except Exception:
+            return UNSETTLED  # the plain program says why
+        # Whether a leaf was deleted is read while the program runs: it takes a cache miss for each.
+        if check.leaves(args, kwargs) is None:
+            return UNSETTLED
+        chosen.served += 1
+        return results
+
     def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[LeafProgram, Call] | None:
         """The frozen program for such arguments, and the call; None: that is not known without flattening them."""
         program = self._program
         if program is None or program.check is None:
             return None
-        leaves = program.check(args, kwargs)
+        leaves = program.check.leaves(args, kwargs)
         # Only while it is alive, no other object has the address of one of its leaves.
         if leaves is None or not program.is_alive:
             return None

@@ -16,7 +16,7 @@ import jax
 
 from hlo_dispatch.automatic_freezing import overview, prospect
 from hlo_dispatch.automatic_freezing.call_form import Call, CallForm
-from hlo_dispatch.automatic_freezing.call_site import CallSite
+from hlo_dispatch.automatic_freezing.call_site import UNSETTLED, CallSite
 from hlo_dispatch.automatic_freezing.eligibility import refusal_of_options
 from hlo_dispatch.automatic_freezing.mode import NEVER, NOW, freeze_mode
 from hlo_dispatch.automatic_freezing.plain_program import plain_program
@@ -87,6 +87,9 @@ class JittedFunction(FreezingFunction):
             return self._jitted(*args, **kwargs)
         latest = self._latest
         if latest is not None and trace_state_clean():
+            results = latest.settled_results(args, kwargs)
+            if results is not UNSETTLED:
+                return results
             checked = latest.checked(args, kwargs)
             if checked is not None:
                 return latest.call_checked(*checked)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,11 +21,30 @@ _flatten = jax.tree_util.default_registry.flatten_one_level
 """The children and the metadata of a node; None of a leaf."""
 
 
-LeafCheck = Callable[[tuple[Any, ...], dict[str, Any]], "list[Any] | None"]
+@dataclass(frozen=True)
+class LeafCheck:
+    """A comparison of a call's arguments with those of a known call."""
+
+    _check: object
+    _held: Any
+    """Types and metadata that it compares with by their addresses."""
+    _checked: Callable[[object, tuple[Any, ...], dict[str, Any]], list[Any] | None]
+    _others: Callable[[object, tuple[Any, ...], dict[str, Any]], list[Any] | None]
+
+    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        """The leaves of arguments; None where something is different, or a static leaf deleted."""
+        return self._checked(self._check, args, kwargs)
+
+    def dynamic_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        """Those that are not static; None where something is different. Static ones are not read: they may be deleted.
+
+        Hundreds of weights are a cache miss each, once a program has run in between.
+        """
+        return self._others(self._check, args, kwargs)
 
 
 def leaf_check(form: CallForm, call: Call, static: Mapping[int, Any]) -> LeafCheck | None:
-    """A function of arguments that returns their leaves, or None where something is different than in this call.
+    """A check whether other arguments are those of this call.
 
     It holds no leaf and no static argument: it compares with their addresses, so whoever calls it knows that they live.
     Nodes of other types than list, tuple and dict are flattened as JAX flattens them, by their own code if they have
@@ -54,12 +74,7 @@ def leaf_check(form: CallForm, call: Call, static: Mapping[int, Any]) -> LeafChe
     except LibraryError:
         return None
     check = module.leaf_check(positional, named, types, array.is_deleted, _flatten)
-    checked = module.checked_leaves
-
-    def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any], _: Any = held) -> list[Any] | None:
-        return checked(check, args, kwargs)
-
-    return leaves_of
+    return LeafCheck(check, held, module.checked_leaves, module.other_leaves)
 
 
 class _TooDeep(Exception):

@@ -136,11 +136,12 @@ class SteadyState:
     kept: Mapping[int, int]
     """Place among the arrays → number of the leaf that belongs there."""
 
-    def __call__(self, leaves: Sequence[Any], dynamic: Sequence[int]) -> Any:
+    def __call__(self, leaf: Callable[[int], Any], dynamic: Sequence[Any]) -> Any:
+        """The results; `leaf`: a static leaf by its number, `dynamic`: the dynamic leaves."""
         arrays = list(self.arrays)
         for place, number in self.kept.items():
-            arrays[place] = leaves[number]
-        return self.run(tuple(arrays), *[leaves[number] for number in dynamic])
+            arrays[place] = leaf(number)
+        return self.run(tuple(arrays), *dynamic)
 
 
 def _kept_leaves(program: Program, count: int) -> dict[int, int]:
@@ -189,7 +190,7 @@ class LeafProgram:
                 on_death()
 
         # While all of them live, no other object has one of their ids.
-        self._references = [weakref.ref(leaf, died) for leaf in leaves.values()]
+        self._references = {number: weakref.ref(leaf, died) for number, leaf in leaves.items()}
 
     def is_for(self, leaves: Sequence[Any]) -> bool:
         """Whether a call's static leaves are these objects, and none was deleted or donated."""
@@ -208,6 +209,16 @@ class LeafProgram:
             return only  # raises NotCompiledForArguments for others
         dynamic = next(iter(calls.values())).call.dynamic if calls else ()
         return calls.get(signature(tuple(leaves[number] for number in dynamic), {}))
+
+    @property
+    def settled(self) -> CallProgram | None:
+        """The program of the one call signature, if it is known to be faster and donates nothing."""
+        only = self._only
+        return only if only is not None and only.is_faster and not only.call.donated else None
+
+    def leaf(self, number: int) -> Any:
+        """A static leaf; None: it is gone."""
+        return self._references[number]()
 
     @property
     def is_alive(self) -> bool:
@@ -240,10 +251,21 @@ class CallProgram:
         Raises:
             NotCompiledForArguments: the dynamic leaves are others than those that it was compiled for.
         """
-        result = self._run(leaves, self.call.dynamic)
+        result = self._run(leaves.__getitem__, [leaves[number] for number in self.call.dynamic])
         self.served += 1
         if not IS_DONATION_KEPT:
             for number in self.call.donated:
                 with contextlib.suppress(AttributeError):  # what is no array
                     leaves[number].delete()
         return result
+
+    def results(self, leaf: Callable[[int], Any], dynamic: Sequence[Any]) -> Any:
+        """The results of a call that donates nothing; it counts as served once `served` is increased.
+
+        Args:
+            leaf: a static leaf by its number; dynamic: the dynamic leaves.
+
+        Raises:
+            NotCompiledForArguments: as for a call.
+        """
+        return self._run(leaf, dynamic)
