@@ -44,8 +44,9 @@ LEAST_BYTES = 64 << 10
 """Smaller weights stay in a core's own cache from one iteration to the next."""
 _STACK_ACCESSES = 3
 """The results of all iterations are written, read from memory and, as slices, written once more."""
-_LEAST_RATIO = 2
-"""Smallest ratio of bytes saved to bytes spent: both are estimates."""
+_LEAST_RATIO = 8
+"""Smallest ratio of bytes saved to bytes spent. A step of training an LSTM or GRU of 512 units was 1.0 to 1.1 times as
+fast with 8 rows, where it is 21, and 0.95 to 1.04 times with 32, where it is 5 (processor time on a Zen 5)."""
 _FREE_BYTES = 16 << 20
 """Bytes of results that any loop may get; otherwise, as many as the stacked arrays that it carries already."""
 _NEEDED = frozenset(("dot", "dynamic-slice"))
