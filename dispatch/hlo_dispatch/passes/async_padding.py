@@ -52,13 +52,14 @@ def insert_async_padding(module: Module, context: PassContext) -> set[int]:
 def _is_counted_as_costly(module: Module) -> bool:
     counted = 0
     for computation in module.proto.computations[:]:
-        instructions = computation.instructions[:]
-        shapes = {instruction.id: instruction.shape for instruction in instructions}
-        for instruction in instructions:
+        if COUNTED_OPCODES.isdisjoint(module.opcodes_of(computation.id)):
+            continue
+        by_id = {instruction.id: instruction for instruction in computation.instructions[:]}
+        for instruction in by_id.values():
             if instruction.opcode in COUNTED_OPCODES:
                 # A reduction's work is its operand's size.
-                of = shapes[instruction.operand_ids[0]] if instruction.opcode == "reduce" else instruction.shape
-                shape = shape_of(of)
+                of = by_id[instruction.operand_ids[0]] if instruction.opcode == "reduce" else instruction
+                shape = shape_of(of.shape)
                 counted += shape.elements if shape.is_array else 0
                 if counted >= CHEAP_OPERATIONS:
                     return True

@@ -8,11 +8,10 @@ Readers alone are ordered before writers (write_after_read_hazards.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Mapping
 
 from hlo_dispatch.ir.editor import Editor
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 
 _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
 
@@ -28,22 +27,30 @@ def separate_buffers(editor: Editor, updates: Mapping[int, Collection[int]]) -> 
     Args:
         updates: id of an in-place update, XLA's or created → numbers of the operands that it may overwrite.
     """
-    originals = {instruction.id: instruction for instruction in editor.computation.instructions[:]}
-    tuples = [proto for proto in originals.values() if proto.opcode == "tuple"]
-    in_tuples = {_buffer(element, originals) for proto in tuples for element in proto.operand_ids[:]}
-    merged: dict[_Buffer, dict[_Buffer, list[_Use]]] = {}
+    instructions = editor.instructions
+    uses: dict[_Buffer, list[_Use]] = {}
     for identifier, numbers in _keepers(editor, updates):
-        for number, buffer, old in _kept(editor, originals, identifier, numbers, in_tuples):
-            merged.setdefault(buffer, {}).setdefault(old, []).append((identifier, number))
+        operands = instructions[identifier].operand_ids[:]
+        for number in numbers:
+            if instructions[operands[number]].shape.element_type != _TUPLE:
+                uses.setdefault(_buffer(operands[number], instructions), []).append((identifier, number))
     if editor.root.shape.element_type != _TUPLE:
-        of_value = merged.setdefault(_buffer(editor.root_id, editor.instructions), {})
-        of_value.setdefault(_buffer(editor.computation.root_id, originals), []).append((None, 0))
-    for buffer, uses in merged.items():
-        if len(uses) > 1:
-            stays = buffer if buffer in uses else next(iter(uses))
-            for old, places in uses.items():
-                if old != stays:
-                    _copy(editor, places)
+        uses.setdefault(_buffer(editor.root_id, instructions), []).append((None, 0))
+    shared = {buffer: places for buffer, places in uses.items() if len(places) > 1}
+    if not shared:
+        return
+    originals = _Originals(editor.computation)
+    for buffer, places in shared.items():
+        before: dict[_Buffer, list[_Use]] = {}
+        seen: set[int | None] = set()
+        for use in places:
+            old = originals.buffer_of(use, editor, buffer, is_first=use[0] not in seen)
+            before.setdefault(old, []).append(use)
+            seen.add(use[0])
+        stays = buffer if buffer in before else next(iter(before))
+        for old, merged in before.items():
+            if old != stays:
+                _copy(editor, merged)
 
 
 def _keepers(editor: Editor, updates: Mapping[int, Collection[int]]) -> Iterable[tuple[int, Collection[int]]]:
@@ -55,33 +62,30 @@ def _keepers(editor: Editor, updates: Mapping[int, Collection[int]]) -> Iterable
             yield identifier, updates[identifier]
 
 
-def _kept(
-    editor: Editor,
-    originals: Mapping[int, InstructionProto],
-    identifier: int,
-    numbers: Iterable[int],
-    in_tuples: AbstractSet[_Buffer],
-) -> Iterator[tuple[int, _Buffer, _Buffer]]:
-    """The arrays among a keeper's operands: number, buffer now, and buffer as XLA's copy insertion saw it.
+class _Originals:
+    """The buffers of a computation as XLA's copy insertion saw it."""
 
-    Args:
-        in_tuples: the buffers that were in tuples.
-    """
-    keeper = editor.instructions[identifier]
-    elements: set[_Buffer] = set()
-    for number in numbers:
-        if editor.instructions[keeper.operand_ids[number]].shape.element_type == _TUPLE:
-            continue
-        buffer = _buffer(keeper.operand_ids[number], editor.instructions)
-        if identifier in originals:
-            old = _buffer(originals[identifier].operand_ids[number], originals)
-        elif keeper.opcode == "tuple" and buffer in in_tuples and buffer not in elements:
-            old = buffer  # in place of a tuple that had it, too
-        else:
-            # What a created update overwrites was a value inside of its fusion; another value was in no tuple.
-            old = (identifier, (number,))
-        elements.add(buffer)
-        yield number, buffer, old
+    def __init__(self, computation: ComputationProto) -> None:
+        self._root_id = computation.root_id
+        self._instructions = {instruction.id: instruction for instruction in computation.instructions[:]}
+        tuples = [proto for proto in self._instructions.values() if proto.opcode == "tuple"]
+        self._in_tuples = {_buffer(i, self._instructions) for proto in tuples for i in proto.operand_ids[:]}
+
+    def buffer_of(self, use: _Use, editor: Editor, buffer: _Buffer, *, is_first: bool) -> _Buffer:
+        """The buffer that stood where a buffer is used now.
+
+        Args:
+            is_first: no other operand before it of the same instruction has the buffer.
+        """
+        identifier, number = use
+        if identifier is None:
+            return _buffer(self._root_id, self._instructions)
+        if identifier in self._instructions:
+            return _buffer(self._instructions[identifier].operand_ids[number], self._instructions)
+        if editor.instructions[identifier].opcode == "tuple" and buffer in self._in_tuples and is_first:
+            return buffer  # in place of a tuple that had it, too
+        # What a created update overwrites was a value inside of its fusion; another value was in no tuple.
+        return identifier, (number,)
 
 
 def _buffer(identifier: int, instructions: Mapping[int, InstructionProto]) -> _Buffer:

@@ -50,8 +50,11 @@ def inline_small_loops(
         caller: id of the computation with the calls.
         is_wanted: whether to do that with a loop.
     """
+    if "call" not in module.opcodes_of(caller):
+        return set()
     computation = module.computations[caller]
-    loops = {i.id: loop for i in computation.instructions[:] if (loop := _loop_of_small_call(module, i)) is not None}
+    calls = [instruction for instruction in computation.instructions[:] if instruction.opcode == "call"]
+    loops = {call.id: loop for call in calls if (loop := _loop_of_small_call(module, call)) is not None}
     wanted = {call: loop for call, loop in loops.items() if is_wanted(loop)}
     if not wanted:
         return set()

@@ -63,7 +63,8 @@ class StructuralFinder:
         self._spellings = [
             Spelling(pattern, expression, recognisers) for pattern in table.patterns for expression in pattern.spellings
         ]
-        self._possible: dict[tuple[str, ...], tuple[Spelling, ...]] = {}
+        self._least_elements = sorted({spelling.least_elements for spelling in self._spellings})
+        self._possible: dict[tuple[int, tuple[str, ...]], tuple[Spelling, ...]] = {}
         self._root_opcodes = frozenset(
             opcode for spelling in self._spellings for opcode in _opcodes(spelling.expression.root)
         )
@@ -84,6 +85,8 @@ class StructuralFinder:
         found = StructuralMatches()
         if not (self._has_users or self.may_match({node.opcode for node in graph.nodes})):
             return found  # whoever wrote a pattern also wants to know how far it came
+        largest = max((shape.elements for shape in graph.shapes if shape.is_array), default=0)
+        sizes = sum(least <= largest for least in self._least_elements)
         misses: dict[str, NearestMiss] = {}
         regions: RegionCache = {}
         for node in graph.nodes:
@@ -91,14 +94,14 @@ class StructuralFinder:
                 node.users or node.is_live_out or node.top_level_id is not None
             ):
                 continue
-            if not self._candidates(node):
+            if not self._candidates(node, sizes):
                 continue
             here = self._memo.match(
                 node,
                 (),
                 graph,
-                lambda _, node=node: self._at(node, graph, regions),
-                lambda _, node=node: self._at(node, graph, {}),
+                lambda _, node=node: self._at(node, graph, regions, sizes),
+                lambda _, node=node: self._at(node, graph, {}, sizes),
                 _maker_of_outcomes,
             )
             for outcome in here:
@@ -111,11 +114,11 @@ class StructuralFinder:
         found.matches.sort(key=lambda match: self._ranks[match.name])  # stable
         return found
 
-    def _at(self, node: Node, graph: FlatGraph, regions: RegionCache) -> Sequence[Match | NearestMiss]:
+    def _at(self, node: Node, graph: FlatGraph, regions: RegionCache, sizes: int) -> Sequence[Match | NearestMiss]:
         """The matches at a node, one of each pattern, and the misses of the other spellings that matched in part."""
         found: list[Match | NearestMiss] = []
         done: set[str] = set()
-        for spelling in self._candidates(node):
+        for spelling in self._candidates(node, sizes):
             if spelling.pattern.name in done:
                 continue
             attempt = Attempt(spelling, graph, node, regions)
@@ -128,12 +131,14 @@ class StructuralFinder:
                 found.append(attempt.miss())
         return found
 
-    def _candidates(self, node: Node) -> tuple[Spelling, ...]:
-        key = (node.opcode, *[_opcode_behind(operand) for operand in node.operands])
-        candidates = self._possible.get(key)
+    def _candidates(self, node: Node, sizes: int) -> tuple[Spelling, ...]:
+        """The spellings that a node's opcode and its operands' fit, of those with the first `sizes` least sizes."""
+        opcodes = (node.opcode, *[_opcode_behind(operand) for operand in node.operands])
+        candidates = self._possible.get((sizes, opcodes))
         if candidates is None:
-            candidates = tuple(s for s in self._spellings if _fits(s.expression.root, key[0], key[1:]))
-            self._possible[key] = candidates
+            possible = [s for s in self._spellings if s.least_elements in self._least_elements[:sizes]]
+            candidates = tuple(s for s in possible if _fits(s.expression.root, opcodes[0], opcodes[1:]))
+            self._possible[sizes, opcodes] = candidates
         return candidates
 
 

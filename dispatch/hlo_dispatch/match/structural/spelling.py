@@ -43,6 +43,8 @@ class Spelling:
                     self.deferred_conditions.append((name, condition))
                 else:
                     self.conditions.setdefault(name, []).append(condition)
+        self.least_elements = 0 if pattern.has_near_misses else _least_elements(pattern)
+        """Elements of the largest value of any graph with a match; 0 where reports tell how far it came without one."""
         self._recognised_functions: dict[tuple[object, ...], Recognised | None] = {}
 
     def recognise(self, activation: str, region: ElementwiseRegion) -> Recognised | None:
@@ -96,3 +98,8 @@ class BoundNames:
         value = scalar_constant(self.values[name])
         assert value is not None, f"{name} was to be a constant"
         return value
+
+
+def _least_elements(pattern: Pattern) -> int:
+    sizes = (c.argument for conditions in pattern.where.values() for c in conditions if c.name == "size_at_least")
+    return max((size for size in sizes if isinstance(size, int)), default=0)

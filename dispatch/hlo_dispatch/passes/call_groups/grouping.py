@@ -50,8 +50,10 @@ def group_calls(module: Module, context: PassContext) -> set[int]:
     own_targets = group_kernels.keys() - foreign_targets
     aliasing = BufferAliasing(module)
     for computation, small in module.control_flow_computations():
+        if small or "custom-call" not in module.opcodes_of(computation.id):
+            continue
         targets = [i.custom_call_target for i in computation.instructions[:]]
-        if small or sum(target in own_targets for target in targets) < 2:
+        if sum(target in own_targets for target in targets) < 2:
             continue
         emitter = _GroupEmitter(module, computation, group_kernels, foreign_targets, aliasing)
         try:

@@ -37,9 +37,8 @@ class GroupFinder:
         }
         """Id of an instruction with control predecessors → their ids."""
         self._waited_for = set[int]().union(*self._predecessors.values())
-        self.members = {
-            i.id: kernels[i.custom_call_target] for i in self.instructions.values() if self._is_eligible(i, kernels)
-        }
+        calls = [i for i in self.instructions.values() if i.opcode == "custom-call"]
+        self.members = {i.id: kernels[i.custom_call_target] for i in calls if self._is_eligible(i, kernels)}
         """Id of a call that may be a member → the group kernel."""
         self.producer_of: dict[int, int] = {}
         """Id of a value, a bitcast of one included → the member that produces it."""
@@ -75,9 +74,7 @@ class GroupFinder:
         return [group for group in groups.values() if len(group) > 1]
 
     def _is_eligible(self, instruction: InstructionProto, kernels: Mapping[str, str]) -> bool:
-        if instruction.opcode != "custom-call" or instruction.custom_call_target not in kernels:
-            return False
-        if instruction.id == self._editor.root_id:
+        if instruction.custom_call_target not in kernels or instruction.id == self._editor.root_id:
             return False
         users = [self.instructions[user] for user in self._editor.users(instruction.id)]
         return all(user.opcode == "get-tuple-element" and user.tuple_index == 0 for user in users)
