@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
@@ -121,9 +119,13 @@ def _metadata(plan: ComputationPlan, node: Node, match: Match | None) -> OpMetad
     own = node.proto.metadata
     if own.op_name:
         return own
-    producers = (plan.graph.instruction_of[producer] for producer in node.producers)
-    covered = (member.proto for member in (match.covered if match is not None else ()))
-    return next((i.metadata for i in chain(producers, covered) if i.metadata.op_name), own)
+    producers = [plan.graph.instruction_of[producer] for producer in node.producers]
+    covered = [member.proto for member in match.covered] if match is not None else []
+    for instruction in (*producers, *covered):
+        metadata = instruction.metadata
+        if metadata.op_name:
+            return metadata
+    return own
 
 
 class _Frames:

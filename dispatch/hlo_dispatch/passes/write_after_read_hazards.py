@@ -248,6 +248,8 @@ class _HazardResolver:
         self, readers: list[int], definer: int, reachability: Callable[[], ReachabilityMap]
     ) -> list[int]:
         """Readers that may run after the definer; the definer itself only where it is created."""
+        if readers == [definer]:
+            return readers if definer in self._editor.created else []
         proto = self._protos[definer]
         operands = proto.operand_ids[:]
         before = {definer, *operands, *map(self._uses.definer, operands), *proto.control_predecessor_ids[:]}
