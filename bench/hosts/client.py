@@ -45,7 +45,7 @@ def in_clients(folder: Path, runtime: str, number: str, runs: int) -> None:
             return buffer
 
         got = np.frombuffer(client.download(result()), np.float32)
-        calls = calls_in(_optimized(client, executable))
+        calls = calls_in(optimized_program(client, executable))
         facts[name] = f"{fact(folder, got, calls)}, first compile {first:.1f} s"
         programs[name] = lambda client=client, result=result: _Freed(client, result())
     if importlib.util.find_spec("pypjrt"):
@@ -60,7 +60,7 @@ def in_clients(folder: Path, runtime: str, number: str, runs: int) -> None:
     answer_turns(facts, programs, runs)
 
 
-def _optimized(client: CClient, loaded: int) -> bytes:
+def optimized_program(client: CClient, loaded: int) -> bytes:
     """What the library shows as an executable's optimized program."""
     executable = client.call(GET_EXECUTABLE, loaded)[3]
     program = (ctypes.c_uint64 * WORDS)(8 * WORDS)

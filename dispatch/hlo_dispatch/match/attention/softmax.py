@@ -2,11 +2,14 @@
 
     exp(s - max(s)) / sum(exp(s - max(s)))        divided, or multiplied by a reciprocal, there or behind the product
 
-The subtrahend must be the maximum of the same scores over all keys, although any other would give the same result.
+The subtrahend must be the maximum of the same scores over all keys, although any other would give the same result. JAX
+writes the maximum of it and -inf, which XLAs other than jaxlib's keep.
 The kernel leaves out roundings between the steps.
 """
 
 from __future__ import annotations
+
+import math
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_BROADCASTS, PEEL_ROUNDING_AND_LAYOUTS, peel_node
@@ -95,7 +98,17 @@ class Softmax:
         self._check_is_reduction_over_keys(total, [exponentials], "add")
 
     def _check_is_maximum_over_keys(self, peak: View, scores: list[View]) -> None:
-        self._check_is_reduction_over_keys(peak, scores, "maximum")
+        self._check_is_reduction_over_keys(self._without_bound(peak), scores, "maximum")
+
+    def _without_bound(self, peak: View) -> View:
+        """What the maximum of a value and -inf is."""
+        path = peeled_along_axes(peak, _PEEL_SUMS)
+        last = path[-1]
+        for number in (0, 1) if last.node.opcode == "maximum" else ():
+            if scalar_constant(last.node.operands[1 - number]) == -math.inf:
+                self._note(*path)
+                return operand_along_axes(last, last.node.operands[number])
+        return peak
 
     def _check_is_reduction_over_keys(self, result: View, of: list[View], word: str) -> None:
         """Checks that `result` is a reduction over all keys of one of the views `of`."""
