@@ -142,8 +142,8 @@ def checked_leaves(check: object, args: tuple[Any, ...], kwargs: dict[str, Any],
     """
 
 def other_leaves(check: object, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> list[Any] | None:
-    """The leaves of arguments that may be any object; None where structure, objects or types are others. Those that are
-    to be certain objects are not read, so that they may be deleted.
+    """The leaves of arguments that may be any object; None where structure, objects or types are others, or one of
+    the next 32 leaves that are to be certain objects is deleted: each call asks others.
     """
 
 def library_path() -> str:

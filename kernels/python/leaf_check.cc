@@ -1,6 +1,7 @@
 #include "python/leaf_check.h"
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
@@ -11,14 +12,19 @@ namespace hlo_dispatch::python {
 namespace {
 
 constexpr char kLeafCheck[] = "hlo_dispatch leaf check";
+// Leaves that a call asks whether they are deleted, besides those that it passes on.
+constexpr size_t kAskedInACall = 32;
 
 // What a walk has found: references, since a registered node's flattening may drop what the arguments hold.
 struct Found {
-  // Whether leaves that have to be certain objects are compared by address only: hundreds of weights, which the caller
-  // has not read since the last call, are a cache miss each.
-  bool is_without_expected = false;
   std::vector<Owned> leaves;
-  std::vector<PyObject*> expected;
+  // Those of the leaves that have to be certain objects, and whether they are among the leaves above.
+  std::vector<Owned> expected;
+  bool lists_expected = true;
+  // Of these, the ones that are more than compared by address: hundreds of weights, which nobody has read since the
+  // last call, are some cache misses each.
+  size_t first = 0, last = std::numeric_limits<size_t>::max();
+  size_t compared = 0;
 };
 
 struct Leaves {
@@ -76,8 +82,10 @@ class Node {
       case Kind::kLeaf:
         if (expected_ != nullptr) {
           if (object != expected_) return false;
-          if (found->is_without_expected) return true;
-          found->expected.push_back(object);
+          const size_t place = found->compared++;
+          if (place < found->first || place >= found->last) return true;
+          found->expected.emplace_back(Py_NewRef(object));
+          if (!found->lists_expected) return true;
         } else if (!IsOneOf(known.types, Py_TYPE(object))) {
           return false;
         }
@@ -171,6 +179,8 @@ struct Checker {
   Node positional, named;
   Leaves known;
   size_t count;
+  // Place of the first leaf that the next call asks whether it is deleted; under Python's lock.
+  size_t asked = 0;
 };
 
 Checker* CheckerOf(PyObject* capsule) {
@@ -212,18 +222,24 @@ Owned LeafCheck(PyObject* arguments) {
 
 namespace {
 
-// The leaves that a walk has found, without those that it left out; null where the arguments are others.
-Owned FoundLeaves(const Checker& checker, PyObject* positional, PyObject* named, Found* found) {
+// The arguments are those that are described, and none of the leaves that were looked at is deleted.
+bool IsUsable(const Checker& checker, PyObject* positional, PyObject* named, Found* found) {
   found->leaves.resize(checker.count);
-  if (!IsFound(checker, positional, named, found)) return nullptr;
+  if (!IsFound(checker, positional, named, found)) return false;
+  for (const Owned& leaf : found->expected) {
+    const Owned deleted = Checked(PyObject_CallFunctionObjArgs(checker.known.is_deleted.get(), leaf.get(), nullptr));
+    if (deleted.get() != Py_False) return false;
+  }
+  return true;
+}
+
+Owned ListOf(const std::vector<Owned>& leaves) {
   Owned list = Checked(PyList_New(0));
-  for (const Owned& leaf : found->leaves) {
+  for (const Owned& leaf : leaves) {
     if (leaf != nullptr && PyList_Append(list.get(), leaf.get()) != 0) throw PythonError();
   }
   return list;
 }
-
-Owned OrNone(Owned found) { return found == nullptr ? Owned(Py_NewRef(Py_None)) : std::move(found); }
 
 }  // namespace
 
@@ -233,21 +249,21 @@ Owned CheckedLeaves(PyObject* arguments) {
   const Checker& checker = *CheckerOf(capsule);
   Found found;
   found.expected.reserve(checker.count);
-  Owned list = FoundLeaves(checker, positional, named, &found);
-  for (PyObject* leaf : found.expected) {
-    if (list == nullptr) break;
-    const Owned deleted = Checked(PyObject_CallFunctionObjArgs(checker.known.is_deleted.get(), leaf, nullptr));
-    if (deleted.get() != Py_False) list.reset();
-  }
-  return OrNone(std::move(list));
+  if (!IsUsable(checker, positional, named, &found)) return Owned(Py_NewRef(Py_None));
+  return ListOf(found.leaves);
 }
 
 Owned OtherLeaves(PyObject* arguments) {
   PyObject *capsule = nullptr, *positional = nullptr, *named = nullptr;
   if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &positional, &named)) throw PythonError();
+  Checker& checker = *CheckerOf(capsule);
   Found found;
-  found.is_without_expected = true;
-  return OrNone(FoundLeaves(*CheckerOf(capsule), positional, named, &found));
+  found.lists_expected = false;
+  found.first = checker.asked;
+  found.last = checker.asked + kAskedInACall;
+  checker.asked = found.last < checker.count ? found.last : 0;
+  if (!IsUsable(checker, positional, named, &found)) return Owned(Py_NewRef(Py_None));
+  return ListOf(found.leaves);
 }
 
 }  // namespace hlo_dispatch::python

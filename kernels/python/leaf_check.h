@@ -18,7 +18,8 @@ Owned LeafCheck(PyObject* arguments);
 // (capsule, positional arguments, others) → the list of leaves, or None where something is different or `is_deleted`.
 Owned CheckedLeaves(PyObject* arguments);
 
-// The same → the list of the leaves that may be any object; the other ones are compared by address alone and not read.
+// The same → the list of the leaves that may be any object. Of the other ones, which are compared by address, each call
+// asks the next few whether they are deleted.
 Owned OtherLeaves(PyObject* arguments);
 
 }  // namespace hlo_dispatch::python

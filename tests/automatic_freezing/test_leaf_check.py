@@ -116,7 +116,20 @@ def test_deleted_ones_are_not_found() -> None:
     check, _ = both((p,), {}, (0, 1))
     p[1].delete()
     assert check.leaves((p,), {}) is None
-    assert check.dynamic_leaves((p,), {}) == [], "they are not read"
+    assert check.dynamic_leaves((p,), {}) is None
+
+
+@pytest.mark.parametrize("deleted", [0, 31, 32, 99])
+def test_each_call_asks_some_of_many_leaves_whether_they_are_deleted(deleted: int) -> None:
+    p, x = [array() for _ in range(100)], array()
+    check, _ = both((p, x), {}, tuple(range(100)))
+    for _ in range(8):
+        assert [id(leaf) for leaf in check.dynamic_leaves((p, x), {})] == [id(x)]
+        assert [id(leaf) for leaf in check.dynamic_leaves((p, p[99]), {})] == [id(p[99])]
+    p[deleted].delete()
+    found = [check.dynamic_leaves((p, x), {}) is None for _ in range(8)]
+    assert found.count(True) == 2, "every fourth call asks it"
+    assert found[:4].count(True) == 1
 
 
 def test_static_arguments_are_compared() -> None:

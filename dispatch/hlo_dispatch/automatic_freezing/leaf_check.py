@@ -36,9 +36,10 @@ class LeafCheck:
         return self._checked(self._check, args, kwargs)
 
     def dynamic_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
-        """Those that are not static; None where something is different. Static ones are not read: they may be deleted.
+        """Those that are not static; None where something is different, or a static leaf deleted.
 
-        Hundreds of weights are a cache miss each, once a program has run in between.
+        Each call asks the next few static leaves whether they are: hundreds are some cache misses each, once a program
+        has run in between. Of thousands, a deleted one is found within so many calls.
         """
         return self._others(self._check, args, kwargs)
 
