@@ -10,7 +10,8 @@ namespace {
 
 // Lines of rows so far ahead are fetched: where they are is not to be foreseen.
 constexpr int64_t kAhead = 6;
-// Rows whose sum is rounded to its type: so few that it is off by little.
+// Rows whose sum is rounded to its type: so few that it is off by little. Sums of blocks are added up with what each
+// addition rounds off (Knuth's two-sum).
 constexpr int64_t kBlock = 128;
 // Vectors of sums in registers, half of which there are.
 constexpr int kMostVectors = kVectorBytes == 64 ? 16 : 8;
@@ -43,15 +44,29 @@ struct Half : HalfToSingle {
   static HLO_DISPATCH_INLINE void WriteOne(char* to, float sum) { *reinterpret_cast<AnyHalf*>(to) = ToBf16(sum); }
 };
 
+template <typename Value>
+HLO_DISPATCH_INLINE void AddExactly(Value value, Value* total, Value* lost) {
+  const Value sum = *total + value;
+  const Value added = sum - *total;
+  *lost += (*total - (sum - added)) + (value - added);
+  *total = sum;
+}
+
+// What infinite sums have lost is no number.
+template <typename Value>
+HLO_DISPATCH_INLINE Value WithLost(Value total, Value lost) {
+  return lost == lost ? total + lost : total;
+}
+
 // The columns of kVectors vectors, from one on.
 template <typename Type, int kVectors>
 HLO_DISPATCH_INLINE void SumVectors(const GatheredRows& gathered, int64_t column) {
   using Vector = typename Type::Vector;
   constexpr int64_t kStep = kVectorBytes / static_cast<int64_t>(sizeof(typename Type::Number)) * Type::kBytes;
   const int64_t offset = column * Type::kBytes;
-  Vector totals[kVectors];
+  Vector totals[kVectors], lost[kVectors];
 #pragma GCC unroll 16
-  for (int i = 0; i < kVectors; ++i) totals[i] = Vector{};
+  for (int i = 0; i < kVectors; ++i) totals[i] = lost[i] = Vector{};
   for (int64_t begin = 0; begin < gathered.count; begin += kBlock) {
     const int64_t end = gathered.count - begin < kBlock ? gathered.count : begin + kBlock;
     Vector sums[kVectors];
@@ -66,8 +81,17 @@ HLO_DISPATCH_INLINE void SumVectors(const GatheredRows& gathered, int64_t column
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) sums[i] += Type::Read(row + i * kStep);
     }
+    if (gathered.count <= kBlock) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kVectors; ++i) totals[i] += sums[i];
+      for (int i = 0; i < kVectors; ++i) totals[i] = sums[i];
+    } else {
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) AddExactly(sums[i], &totals[i], &lost[i]);
+    }
+  }
+  if (gathered.count > kBlock) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) totals[i] = WithLost(totals[i], lost[i]);
   }
   char* to = static_cast<char*>(gathered.to) + column * Type::kBytesOfResult;
   const auto factor = static_cast<typename Type::Number>(gathered.factor);
@@ -79,15 +103,15 @@ HLO_DISPATCH_INLINE void SumVectors(const GatheredRows& gathered, int64_t column
 template <typename Type>
 HLO_DISPATCH_INLINE void SumColumn(const GatheredRows& gathered, int64_t column) {
   using Number = typename Type::Number;
-  Number total = 0;
+  Number total = 0, lost = 0;
   for (int64_t begin = 0; begin < gathered.count; begin += kBlock) {
     const int64_t end = gathered.count - begin < kBlock ? gathered.count : begin + kBlock;
     Number sum = 0;
     for (int64_t k = begin; k < end; ++k) sum += Type::ReadOne(gathered.rows[k] + column * Type::kBytes);
-    total += sum;
+    AddExactly(sum, &total, &lost);
   }
   Type::WriteOne(static_cast<char*>(gathered.to) + column * Type::kBytesOfResult,
-                 total * static_cast<Number>(gathered.factor));
+                 WithLost(total, lost) * static_cast<Number>(gathered.factor));
 }
 
 template <typename Type>

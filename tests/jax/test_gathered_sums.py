@@ -143,3 +143,57 @@ def test_frozen_donated_and_from_several_threads() -> None:
 def test_what_stays_with_stock(program: Callable) -> None:
     both = run_both(program, numbers(40, 70), RNG.integers(0, 40, (50, 9), np.int32))
     assert KERNEL not in [region.kernel for region in both.report.dispatched]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda t, i: t[jnp.where(i == 7, 3, i)].sum(1),
+        lambda t, i: jnp.take(t, jnp.where(i == 7, 3, i), axis=0).mean(1),
+        lambda t, i: t[jnp.where((i > 10) & (i < 20), 0, i)].sum(1),
+        lambda t, i: t[i + (i == 7)].sum(1),
+        lambda t, i: t[jnp.where(i - 2 == 3, 0, i)].sum(1),
+        lambda t, i: jnp.where(((i >= -40) & (i < 40) & (i != 7))[..., None], t[i], 0).sum(1),
+        lambda t, i: t.at[jnp.where(i == 7, 40, i)].get(mode="fill", fill_value=0).mean(1),
+        lambda t, i: t[i % 32].sum(1),
+        lambda t, i: t[(i & 7) - (i & 1)].sum(1),
+        lambda t, i: jnp.take(t[:32], i, axis=0, mode="wrap").sum(1),
+        lambda t, i: jnp.zeros(40).at[jnp.where(i == 7, 0, i).ravel()].add(1),
+        lambda t, i: jnp.zeros((40, 24)).at[i[:, 0]].add(i[:, 1:2] * t[jnp.where(i[:, 2] == 7, 3, i[:, 2])]),
+    ],
+)
+def test_what_else_becomes_of_indices(program: Callable) -> None:
+    """Each index is there: none is between samples."""
+    table, indices = numbers(40, 24), RNG.permuted(np.tile(np.arange(40, dtype=np.int32), (12, 1)), axis=1)
+    before = hlo_dispatch.statistics().failures
+    both = run_both(program, table, indices)
+    assert hlo_dispatch.statistics().failures == before
+    for ours, stock in zip(both.dispatched, both.stock, strict=True):
+        assert_close(ours, stock, 4e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_very_many_rows(dtype: str) -> None:
+    """Equal numbers are rounded off to one side."""
+    with jax.enable_x64(dtype == "float64"):
+        table, indices = np.full((8, 19), 0.1, dtype), RNG.integers(0, 8, 1 << 19, np.int32)
+        expected = float(table[0, 0]) * len(indices)
+        checked(lambda t, i: t[i].sum(0), table, indices, expected=np.full(19, expected))
+        table[3, 2], table[5, 3] = np.inf, np.nan
+        both = run_both(lambda t, i: t[i].sum(0), table, indices)
+        (found,) = both.dispatched
+        assert np.isposinf(found[2])
+        assert np.isnan(found[3])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "bfloat16", "float16"])
+def test_converted_indices(dtype: str) -> None:
+    table, indices = numbers(5000, 24), RNG.integers(0, 5000, (12, 9), np.int32)
+
+    def program(t: Any, i: Any) -> Any:
+        converted = i.astype(dtype).astype(jnp.int32)
+        return t[converted].sum(1), jnp.zeros(5000).at[converted.ravel()].add(1)
+
+    both = run_both(program, table, indices)
+    for ours, stock in zip(both.dispatched, both.stock, strict=True):
+        assert_close(ours, stock, 4e-6)

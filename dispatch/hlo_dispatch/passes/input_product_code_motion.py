@@ -27,7 +27,7 @@ from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.literals import index_literal
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.schema import BYTES_PER_ELEMENT, InstructionProto
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES, Shape, row_major, shape_of
 from hlo_dispatch.ir.task_partitions import loop_backend_config
 from hlo_dispatch.passes.accumulation_code_motion.accumulators import with_leading_dimension
@@ -82,6 +82,11 @@ class InputProduct:
     def results(self, trips: int) -> Shape:
         """The results of all iterations, outermost in memory."""
         return with_leading_dimension(self.result.shape, trips)
+
+    def bytes(self, trips: int) -> int:
+        """Of the results of all iterations, and of the input in the type that is multiplied."""
+        converted = trips * self.rows * self.depth * BYTES_PER_ELEMENT[self.conversions[-1]] if self.conversions else 0
+        return self.results(trips).bytes + converted
 
 
 def move_input_products(module: Module, context: PassContext) -> set[int]:
@@ -146,7 +151,7 @@ def _chosen(instruction: InstructionProto, loop: CountedLoop) -> list[InputProdu
     for product in _products(loop, static):
         spent = _STACK_ACCESSES * product.results(loop.trips).bytes
         saved = (loop.trips - 1) * product.weights.shape.bytes
-        size = sum(one.results(loop.trips).bytes for one in (*chosen, product))
+        size = sum(one.bytes(loop.trips) for one in (*chosen, product))
         if saved >= _LEAST_RATIO * spent and size <= limit:
             chosen.append(product)
     return chosen
@@ -182,6 +187,9 @@ def _product(loop: CountedLoop, dot: Node, number: int) -> InputProduct | None:
         value = peel_node(value.operands[0], PEEL_BITCASTS)
     access = loop.stacked_input(value)
     if access is None or value.has_control_predecessors or not FLOAT_TYPES.issuperset(conversions):
+        return None
+    # Of packed integers a shape made anew would be of twice the bytes.
+    if value.shape.element_type not in BYTES_PER_ELEMENT or value.shape.packed_bits:
         return None
     result = dot
     if len(dot.users) == 1 and dot.users[0].opcode == "convert" and dot.users[0].shape.element_type in HALF_TYPES:

@@ -54,8 +54,13 @@ def inline_small_loops(
         return set()
     computation = module.computations[caller]
     calls = [instruction for instruction in computation.instructions[:] if instruction.opcode == "call"]
-    loops = {call.id: loop for call in calls if (loop := _loop_of_small_call(module, call)) is not None}
-    wanted = {call: loop for call, loop in loops.items() if is_wanted(loop)}
+    wanted = {
+        call.id: loop
+        for call in calls
+        if (loop := _loop_of_small_call(module, call)) is not None
+        and is_wanted(loop)
+        and count_calls(module, {*call.called_computation_ids[:]}) == 1  # last: it looks through the module
+    }
     if not wanted:
         return set()
     context.keep_stock(module)
@@ -63,6 +68,7 @@ def inline_small_loops(
     for call, loop in wanted.items():
         inlined = editor.after(call, loop).clone(loop, editor.instructions[call].operand_ids[:])
         editor.replace_all_uses_with(call, inlined.id)
+        editor.redirect_control_dependencies({call: inlined.id})
         editor.erase(call)
     return commit(module, [editor])
 
@@ -70,5 +76,4 @@ def inline_small_loops(
 def _loop_of_small_call(module: Module, instruction: InstructionProto) -> InstructionProto | None:
     if not is_small_call(instruction) or instruction.control_predecessor_ids:
         return None
-    is_called_once = count_calls(module, {*instruction.called_computation_ids[:]}) == 1
-    return called_loop(module, instruction) if is_called_once else None
+    return called_loop(module, instruction)

@@ -10,7 +10,6 @@ index goes through on its way (indices below 0 count from the end) is recognized
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -24,18 +23,17 @@ from hlo_dispatch.analysis.peeling import (
     is_widening,
     peel_node,
 )
-from hlo_dispatch.analysis.scalar_constants import apply, scalar_constant
+from hlo_dispatch.analysis.scalar_constants import scalar_constant
 from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
-from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.described_view import sizes_and_strides
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reduction import applied_by
+from hlo_dispatch.match.routines.index_arithmetic import evaluated, peel_shapes, samples, source_of
 from hlo_dispatch.pattern import Routine
 from hlo_dispatch.pattern.constraints import is_row_major
 
 _NEAREST, _ZERO, _NAN = range(3)
 """What an entry is multiplied by whose column is outside, as the kernel's attribute says it."""
-_MAX_OPS = 64
 
 
 class Indices(NamedTuple):
@@ -161,16 +159,16 @@ def read_gathered(node: Node, elements: int, *, may_widen: bool = False) -> Gath
     types: set[str] = set()
 
     def peeled(node: Node) -> Node:
-        while node.opcode in PEEL_SHAPES or (may_widen and node.opcode == "convert"):
+        while (source := peel_shapes(node)) is not node or (may_widen and node.opcode == "convert"):
             types.add(node.shape.element_type)
-            node = node.operands[0]
+            node = source if source is not node else node.operands[0]
         types.add(node.shape.element_type)
         return node
 
     outside, node = _NEAREST, peeled(node)
     mask: Node | None = None
     if node.opcode == "select":
-        mask, filling = peel_node(node.operands[0], PEEL_SHAPES), scalar_constant(node.operands[2])
+        mask, filling = peel_shapes(node.operands[0]), scalar_constant(node.operands[2])
         if filling is None or not (filling == 0 or np.isnan(filling)):
             return None
         outside, node = _NAN if np.isnan(filling) else _ZERO, peeled(node.operands[1])
@@ -239,16 +237,15 @@ def read_indices(node: Node, size: int, *, may_clip: bool = False) -> Indices | 
     Args:
         may_clip: whether they may be 0.
     """
-    source = _source_of(node)
+    source = source_of(node)
     if source is None or source.shape.element_type != "s32" or not is_row_major(source.shape):
         return None
-    samples = _samples(size)
-    found = _evaluated(node, source, samples)
+    before, found = samples(size), evaluated(node, source, size)
     if found is None:
         return None
-    is_same = np.array_equal(found, samples)
-    wraps = not is_same and np.array_equal(found, cast("Any", np.where(samples < 0, samples + size, samples)))
-    clips = may_clip and np.array_equal(found, np.maximum(samples, 0))
+    is_same = np.array_equal(found, before)
+    wraps = not is_same and np.array_equal(found, cast("Any", np.where(before < 0, before + size, before)))
+    clips = may_clip and np.array_equal(found, np.maximum(before, 0))
     if not is_same and not wraps and not clips:
         return None
     views = peeled_views(View(source, ((source.shape.elements, 1),)), PEEL_LAYOUTS | PEEL_SLICES)
@@ -286,82 +283,13 @@ def _is_inside(mask: Node, start: Node, size: int) -> bool:
         mask = mask.operands[0]
         if not is_row_major(mask.shape):
             return False
-    source = _source_of(start)
-    samples = _samples(size)
-    if source is None or mask.shape.elements != entries or _source_of(mask) is not source:
+    source = source_of(start)
+    if source is None or mask.shape.elements != entries or source_of(mask) is not source:
         return False
-    found, index = _evaluated(mask, source, samples), _evaluated(start, source, samples)
+    found, index = evaluated(mask, source, size), evaluated(start, source, size)
     if found is None or index is None:
         return False
     return np.array_equal(found, (index >= 0) & (index < size))
-
-
-def _samples(size: int) -> Any:
-    most = 2**31 - 1
-    around = {multiple * size + step for multiple in (-2, -1, 0, 1, 2) for step in (-2, -1, 0, 1)} | {-most - 1, most}
-    return np.array(sorted(number for number in around if -most - 1 <= number <= most), np.float64)
-
-
-_SAME_ELEMENT = PEEL_SHAPES | {"convert"}
-
-
-def _operands(node: Node) -> list[Node] | None:
-    """The values of the same entry that a node is computed from; None: it is no such instruction."""
-    if node.opcode in _SAME_ELEMENT:
-        return [node.operands[0]] if node.operands[0].shape.elements == node.shape.elements else None
-    if node.opcode == "reduce" and node.operands[0].shape.elements == node.shape.elements:
-        return [node.operands[0]]  # along a dimension of one element
-    return list(node.operands) if node.opcode in ELEMENTWISE else None
-
-
-def _source_of(node: Node) -> Node | None:
-    """The one array whose elements a value is computed from, each from its own; None: there are several."""
-    found, pending, seen = set[Node](), [node], set[Node]()
-    while pending:
-        node = pending.pop()
-        if node in seen or scalar_constant(node) is not None:
-            continue
-        seen.add(node)
-        operands = _operands(node)
-        if operands is None or (node.opcode in PEEL_SHAPES and _operands_end(node)):
-            found.add(peel_node(node, PEEL_SHAPES))
-        else:
-            pending += operands
-        if len(seen) > _MAX_OPS:
-            return None
-    return found.pop() if len(found) == 1 else None
-
-
-def _operands_end(node: Node) -> bool:
-    """Whether nothing elementwise is behind a change of shape."""
-    return _operands(peel_node(node, PEEL_SHAPES)) is None
-
-
-def _evaluated(node: Node, source: Node, samples: Any) -> Any:
-    """What a value is where the source has the samples; None: it cannot be told."""
-    known: dict[Node, Any] = {}
-
-    def of(node: Node) -> Any:
-        if node not in known:
-            known[node] = _computed(node, source, samples, of)
-        return known[node]
-
-    return of(node)
-
-
-def _computed(node: Node, source: Node, samples: Any, of: Callable[[Node], Any]) -> Any:
-    if peel_node(node, PEEL_SHAPES) is source:
-        return samples
-    constant = scalar_constant(node)
-    if constant is not None:
-        return np.full(samples.shape, constant)
-    operands = _operands(node)
-    if operands is None:
-        return None
-    values = [of(operand) for operand in operands]
-    if any(value is None for value in values):
-        return None
-    return values[0] if node.opcode == "reduce" or node.opcode in _SAME_ELEMENT else apply(node, values)
 
 
 def covered_by(result: Node, ends: set[Node]) -> tuple[Node, ...]:

@@ -90,10 +90,10 @@ def _drafts(
     """
     caller = Editor(module, module.computations[caller_id])
     instruction = caller.instructions[loop_id]
-    graph = graph_of(caller_id)
     plan = _plan(module, graph_of, instruction)
     if plan is None or not can_change_state(module, caller, instruction, 0, plan.loop.body):
         return None
+    graph = graph_of(caller_id)  # only here: a program has one large caller of many loops
     layout = StateLayout.of(plan)
     body = draft_body(module, plan, layout, threads)
     return body, MovedSums(module, plan, graph, layout, threads).draft()
