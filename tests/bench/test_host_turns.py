@@ -29,9 +29,9 @@ HloModule two
 
 ENTRY main {
   x = f32[4] parameter(0)
-  y = f32[4] custom-call(x), custom_call_target="hlo_dispatch.own.sort", api_version=API_VERSION_TYPED_FFI
+  y = f32[4] custom-call(x), custom_call_target="hlo_dispatch.some_kernel", api_version=API_VERSION_TYPED_FFI
   z = f32[4] custom-call(y), custom_call_target="another.sort", api_version=API_VERSION_TYPED_FFI
-  ROOT w = f32[4] custom-call(z), custom_call_target="hlo_dispatch.own.sort", api_version=API_VERSION_TYPED_FFI
+  ROOT w = f32[4] custom-call(z), custom_call_target="hlo_dispatch.some_kernel", api_version=API_VERSION_TYPED_FFI
 }
 """
 
