@@ -2,32 +2,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/vectors.h"
+#include "reductions/elements.h"
 #include "reductions/sums.h"
 
 namespace hlo_dispatch::reductions {
 namespace {
-
-// Numbers as they are in memory and in vectors.
-template <typename T>
-struct Same {
-  using Number = T;
-  typedef T Element __attribute__((may_alias, aligned(1)));
-  typedef T Vector __attribute__((vector_size(kVectorBytes)));
-  static HLO_DISPATCH_INLINE Vector Read(const Element* from) {
-    typedef T Anywhere __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
-    return *reinterpret_cast<const Anywhere*>(from);
-  }
-  static HLO_DISPATCH_INLINE T ReadOne(const Element* from) { return *from; }
-};
-
-struct Half {
-  using Number = float;
-  using Element = AnyHalf;
-  using Vector = Same<float>::Vector;
-  static HLO_DISPATCH_INLINE Vector Read(const Element* from) { return LoadBf16(reinterpret_cast<const char*>(from)); }
-  static HLO_DISPATCH_INLINE float ReadOne(const Element* from) { return FromBf16(*from); }
-};
 
 // Vectors at once: an addition takes as long as several reads.
 constexpr int kVectors = 8;

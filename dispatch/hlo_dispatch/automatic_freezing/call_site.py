@@ -93,11 +93,9 @@ class CallSite:
         if chosen is None or dynamic is None or not program.is_alive:
             return UNSETTLED
         try:
-            results = chosen.results(program.leaf, dynamic)
+            return chosen.results(program.leaf, dynamic)
         except Exception:
             return UNSETTLED  # the plain program says why
-        chosen.served += 1
-        return results
 
     def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[LeafProgram, Call] | None:
         """The frozen program for such arguments, and the call; None: that is not known without flattening them."""

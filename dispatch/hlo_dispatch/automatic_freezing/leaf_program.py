@@ -251,8 +251,7 @@ class CallProgram:
         Raises:
             NotCompiledForArguments: the dynamic leaves are others than those that it was compiled for.
         """
-        result = self._run(leaves.__getitem__, [leaves[number] for number in self.call.dynamic])
-        self.served += 1
+        result = self.results(leaves.__getitem__, [leaves[number] for number in self.call.dynamic])
         if not IS_DONATION_KEPT:
             for number in self.call.donated:
                 with contextlib.suppress(AttributeError):  # what is no array
@@ -260,12 +259,15 @@ class CallProgram:
         return result
 
     def results(self, leaf: Callable[[int], Any], dynamic: Sequence[Any]) -> Any:
-        """The results of a call that donates nothing; it counts as served once `served` is increased.
+        """The results of a call that donates nothing.
 
         Args:
-            leaf: a static leaf by its number; dynamic: the dynamic leaves.
+            leaf: a static leaf by its number.
+            dynamic: the dynamic leaves.
 
         Raises:
             NotCompiledForArguments: as for a call.
         """
-        return self._run(leaf, dynamic)
+        result = self._run(leaf, dynamic)
+        self.served += 1
+        return result

@@ -70,12 +70,12 @@ def evaluated(node: Node, source: Node, size: int) -> Any:
     Args:
         size: of the dimension that is indexed.
     """
-    known: dict[Node, Any] = {}
+    known, before = dict[Node, Any](), samples(size)
     constants = {multiple * size + step for multiple in (-1, 0, 1) for step in (-1, 0, 1)}
 
     def of(node: Node) -> Any:
         if node not in known:
-            known[node] = _computed(node, source, samples(size), constants, of)
+            known[node] = _computed(node, source, before, constants, of)
         return known[node]
 
     value = of(node)
