@@ -232,7 +232,7 @@ class Editor:
         place = {instruction.id: number for number, instruction in enumerate(ordered)}
         kept = place.keys() - self._mutable if computation is self.computation else frozenset[int]()
         messages = computation.instructions
-        # A message that a repeated field no longer has stays valid while it is referred to; sorting the field copies none.
+        # A message that leaves a repeated field stays valid while it is referred to; sorting the field copies none.
         messages.sort(key=lambda message: message.id not in kept)
         del messages[len(kept) :]
         messages.extend([instruction for instruction in ordered if instruction.id not in kept])
